@@ -1,0 +1,125 @@
+"""`felix-mlir`: commands and the meaning of the exit status."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from felix_mlir.errors import FelixError, WorkError
+from felix_mlir.options import TuneOptions, choose_budget
+
+app = typer.Typer(
+    name="felix-mlir",
+    help="Make models compiled by IREE faster: tile sizes searched and measured on the machine at hand.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Model = Annotated[
+    str,
+    typer.Argument(help="A .mlir, .mlirbc or .pt2 file, or file.py:function, or package.module:function."),
+]
+TargetName = Annotated[str, typer.Option("--target", help="What to compile for: cpu.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
+
+# Heavy imports wait until a command needs them: `felix-mlir --help` must answer at once.
+
+
+@app.command()
+def tune(
+    model: Model,
+    target: TargetName = TuneOptions.target,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="Wall-clock time for everything: 30s, 7m, 1h. [default: 7m unless --trials]"),
+    ] = None,
+    trials: Annotated[int | None, typer.Option(min=0, help="Number of candidates to measure.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the results; an earlier run in it is continued.")] = Path(
+        "tuned"
+    ),
+    seed: Annotated[int, typer.Option(help="Seed of the search.")] = TuneOptions.seed,
+    search: Annotated[
+        str, typer.Option(help="How candidates are chosen: evolutionary or random.")
+    ] = TuneOptions.search,
+    db: Annotated[Path | None, typer.Option(help="Record store to use in place of OUT/records.db.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Tune a model on this machine and write the faster module."""
+    from felix_mlir.report import show, terminal_progress
+    from felix_mlir.tuning import run_tuning
+
+    options = TuneOptions(out, target, choose_budget(budget, trials), trials, seed, search, db)
+    try:
+        with terminal_progress() as progress:
+            report = run_tuning(model, options, progress)
+    except KeyboardInterrupt:
+        raise WorkError("interrupted: what was measured is kept, and the same command goes on from there") from None
+    if as_json:
+        print(json.dumps(report, indent=2))
+    else:
+        show(report)
+        print(f"results: {out}")
+
+
+@app.command()
+def tasks(model: Model, target: TargetName = TuneOptions.target, as_json: Json = False) -> None:
+    """List what there is to tune in a model, how often it runs and its share of the run time."""
+    from felix_mlir.cli.tasks import list_tasks, show_tasks
+
+    found = list_tasks(model, target)
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        show_tasks(found)
+
+
+@app.command("compile")
+def compile_(
+    model: Model,
+    tuned: Annotated[Path, typer.Option(help="Folder of an earlier felix-mlir tune.")],
+    output: Annotated[Path, typer.Option("-o", help="The compiled module to write.")],
+    target: TargetName = TuneOptions.target,
+) -> None:
+    """Compile a model with an earlier result; nothing is measured."""
+    from felix_mlir.apply import compile_tuned
+
+    applied = compile_tuned(model, target, tuned, output)
+    print(f"{output}: {len(applied.landed)} tuned tasks landed")
+    for id_ in applied.missing:
+        print(f"note: the model has no task {id_}", file=sys.stderr)
+    if applied.parameters is not None:
+        print(f"run it with --parameters=model={applied.parameters}")
+
+
+@app.command()
+def bench(
+    modules: Annotated[list[Path], typer.Argument(help="A result folder, or two .vmfb files to compare.")],
+    as_json: Json = False,
+) -> None:
+    """Time two modules in turn and say whether the second is faster."""
+    from felix_mlir.cli.bench import compare_modules
+
+    result = compare_modules(modules)
+    if as_json:
+        print(json.dumps(result, indent=2))
+    else:
+        print(
+            f"{result['first']}: {result['first_ms']:.3f} ms (spread {result['first_spread']:.1%})\n"
+            f"{result['second']}: {result['second_ms']:.3f} ms (spread {result['second_spread']:.1%})\n"
+            f"the second is {result['verdict']}: {result['speedup']:.3f}x, "
+            f"95 % interval {result['interval'][0]:.3f}x to {result['interval'][1]:.3f}x"
+        )
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    try:
+        app()
+    except FelixError as error:
+        print(f"felix-mlir: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)

@@ -1,0 +1,29 @@
+"""Showing a run: progress while it works, and its report afterwards.
+
+Contract: the terminal shows nothing that report.json does not hold.
+"""
+
+from __future__ import annotations
+
+from felix_mlir.report.document import AlternativeReport, Report, TaskReport, show, task_table, wide_console
+from felix_mlir.report.progress import (
+    PlainProgress,
+    Progress,
+    SilentProgress,
+    TaskRow,
+    terminal_progress,
+)
+
+__all__ = [
+    "AlternativeReport",
+    "PlainProgress",
+    "Progress",
+    "Report",
+    "SilentProgress",
+    "TaskReport",
+    "TaskRow",
+    "show",
+    "task_table",
+    "terminal_progress",
+    "wide_console",
+]

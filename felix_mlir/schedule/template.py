@@ -1,0 +1,150 @@
+"""Schedule templates as data: knobs, constraints and where each knob's value goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import sympy
+
+from felix_mlir.schedule.configuration import Configuration, TileLevel
+from felix_mlir.schedule.dispatch import Dispatch
+
+KnobValues = Mapping[str, int]
+Size = int | str  # a constant, or the name of the knob that gives the size
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A tile size left open: of dispatch-wide dimension `dim` (trip count `extent`) at `level`.
+
+    `options` are the sizes it may take, ascending.
+    """
+
+    name: str
+    dim: int
+    level: TileLevel
+    extent: int
+    options: tuple[int, ...]
+
+    @property
+    def symbol(self) -> sympy.Symbol:
+        return knob_symbol(self.name)
+
+
+def knob_symbol(name: str) -> sympy.Symbol:
+    """The sympy symbol that stands for a knob in constraints (and, later, in features)."""
+    return sympy.Symbol(name, integer=True, positive=True)
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A condition over knob symbols that every legal candidate meets; `message` says why, for a reader."""
+
+    message: str
+    condition: Any  # a sympy Boolean
+
+    @cached_property
+    def knobs(self) -> tuple[str, ...]:
+        """Names of the knobs it speaks of, sorted."""
+        return tuple(sorted(symbol.name for symbol in self.condition.free_symbols))
+
+    def holds(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Evaluate it exactly; `columns` has an array of n sizes per knob. Returns n booleans."""
+        arrays = [columns[name] for name in self.knobs]
+        return np.broadcast_to(self._evaluate(*arrays), arrays[0].shape)
+
+    @cached_property
+    def _evaluate(self) -> Callable[..., Any]:
+        return sympy.lambdify([knob_symbol(name) for name in self.knobs], self.condition, "numpy", cse=True)
+
+
+@dataclass(frozen=True)
+class ScheduleTemplate:
+    """All candidates of one pipeline for one dispatch.
+
+    `tiles` holds, per compute op in program order, the size of each loop at each level: constants and knob names.
+    """
+
+    name: str
+    dispatch: Dispatch
+    knobs: tuple[Knob, ...]
+    constraints: tuple[Constraint, ...]
+    tiles: tuple[Mapping[TileLevel, tuple[Size, ...]], ...]
+
+    def configuration(self, values: KnobValues) -> Configuration:
+        """Return the configuration that `values` (one size per knob) stands for."""
+        ops = tuple(
+            {
+                level: tuple(values[size] if isinstance(size, str) else size for size in sizes)
+                for level, sizes in tiles.items()
+            }
+            for tiles in self.tiles
+        )
+        idle = _idle_levels(ops[self.dispatch.root_index], self.dispatch.root.extents)
+        return Configuration(
+            self.name,
+            tuple({level: sizes for level, sizes in op.items() if level not in idle} for op in ops),
+        )
+
+    def values_of(self, configuration: Configuration) -> dict[str, int] | None:
+        """Return the knob values that give `configuration`, or None when it lies outside the template's options.
+
+        A level the configuration leaves out reads as one that does not split its enclosing level.
+        """
+        if configuration.pipeline != self.name or len(configuration.ops) != len(self.tiles):
+            return None
+        values: dict[str, int] = {}
+        # The root op first: it alone has every level of the dimensions it shares with the others.
+        order = sorted(range(len(self.tiles)), key=lambda index: index != self.dispatch.root_index)
+        for index in order:
+            op, tiles, given = self.dispatch.ops[index], self.tiles[index], configuration.ops[index]
+            for level, sizes in tiles.items():
+                for loop, size in enumerate(sizes):
+                    if isinstance(size, str) and size not in values:
+                        values[size] = _size_at(given, level, loop, op.extents[loop])
+        if any(values[knob.name] not in knob.options for knob in self.knobs):
+            return None
+        return {knob.name: values[knob.name] for knob in self.knobs}
+
+    def violations(self, values: KnobValues) -> list[str]:
+        """Return the message of every constraint `values` breaks; an empty list means legal."""
+        outside = [
+            f"{knob.name} = {values[knob.name]} is not one of its {len(knob.options)} sizes"
+            for knob in self.knobs
+            if values[knob.name] not in knob.options
+        ]
+        holds = self.satisfied(np.array([[values[knob.name] for knob in self.knobs]]))[0]
+        return outside + [c.message for c, ok in zip(self.constraints, holds, strict=True) if not ok]
+
+    def satisfied(self, points: np.ndarray) -> np.ndarray:
+        """Evaluate every constraint on `points` (n × knobs, integers); returns n × constraints booleans."""
+        columns = {knob.name: points[:, i] for i, knob in enumerate(self.knobs)}
+        results = [constraint.holds(columns) for constraint in self.constraints]
+        return np.stack(results, axis=1) if results else np.ones((len(points), 0), dtype=bool)
+
+
+def _idle_levels(root: Mapping[TileLevel, tuple[int, ...]], extents: tuple[int, ...]) -> set[TileLevel]:
+    """Cache levels whose loops would all run once: writing them out only costs the compiler time."""
+    idle: set[TileLevel] = set()
+    cache_parallel = root.get(TileLevel.CACHE_PARALLEL, ())
+    if all(c in (0, d) for c, d in zip(cache_parallel, root.get(TileLevel.DISTRIBUTION, ()), strict=False)):
+        idle.add(TileLevel.CACHE_PARALLEL)
+    cache_reduction = root.get(TileLevel.CACHE_REDUCTION, ())
+    if all(c in (0, e) for c, e in zip(cache_reduction, extents, strict=False)):
+        idle.add(TileLevel.CACHE_REDUCTION)
+    return idle
+
+
+def _size_at(given: Mapping[TileLevel, tuple[int, ...]], level: TileLevel, loop: int, extent: int) -> int:
+    sizes = given.get(level, ())
+    size = sizes[loop] if loop < len(sizes) else 0
+    if size:
+        return size
+    # An untiled loop at this level runs over what the next outer level leaves of it.
+    if level is TileLevel.CACHE_PARALLEL:
+        return _size_at(given, TileLevel.DISTRIBUTION, loop, extent)
+    return extent

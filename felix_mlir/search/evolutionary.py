@@ -1,0 +1,63 @@
+"""Evolutionary search: mutation and crossover of the fastest candidates measured so far (after Ansor, OSDI '20)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from typing_extensions import override
+
+from felix_mlir.schedule import ScheduleTemplate
+from felix_mlir.search.searcher import Candidate, Observation, Searcher
+
+# Ansor has no share of fresh draws inside a round; without a cost model to rank a large population, the
+# measured population is small and would otherwise collapse onto its first good member.
+_FRESH_SHARE = 0.15
+_CROSSOVER_SHARE = 0.25
+_POPULATION = 24
+_FIRST_GENERATION = 16
+
+
+class EvolutionarySearcher(Searcher):
+    """Keeps the fastest measured candidates as parents, faster ones more often."""
+
+    def __init__(self, templates: Sequence[ScheduleTemplate], seed: int, start: Sequence[Candidate] = ()) -> None:
+        super().__init__(templates, seed, start)
+        self._population: list[tuple[float, Candidate]] = []
+
+    @override
+    def suggestions(self) -> Iterator[Candidate | None]:
+        while True:
+            dice = self.rng.random()
+            if len(self._population) < _FIRST_GENERATION or dice < _FRESH_SHARE:
+                yield self.draw()
+            elif dice < _FRESH_SHARE + _CROSSOVER_SHARE:
+                yield self._cross(self._parent(), self._parent())
+            else:
+                yield self._mutate(self._parent())
+
+    @override
+    def learn(self, observations: Sequence[Observation]) -> None:
+        found = [(o.latency_s, o.candidate) for o in observations if o.latency_s is not None]
+        ranked = sorted([*self._population, *found], key=lambda member: member[0])
+        self._population = ranked[:_POPULATION]
+
+    def _parent(self) -> Candidate:
+        ranks = np.arange(len(self._population))
+        chances = np.exp(-4.0 * ranks / len(ranks))
+        return self._population[self.rng.choice(ranks, p=chances / chances.sum())][1]
+
+    def _mutate(self, parent: Candidate) -> Candidate | None:
+        values = dict(parent.values)
+        for _ in range(1 + self.rng.geometric(0.6)):
+            moved = self.spaces[parent.template].neighbour(values, self.rng)
+            if moved is None:
+                break
+            values = moved
+        return Candidate(parent.template, values)
+
+    def _cross(self, a: Candidate, b: Candidate) -> Candidate | None:
+        if a.template != b.template:
+            return None
+        values = self.spaces[a.template].cross(a.values, b.values, self.rng)
+        return None if values is None else Candidate(a.template, values)

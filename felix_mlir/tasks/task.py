@@ -1,0 +1,46 @@
+"""A task: one kind of dispatch of a model, isolated, weighted, with the templates that fit it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from felix_mlir.schedule import Configuration, Dispatch, ScheduleTemplate
+from felix_mlir.tasks.isolate import TensorType
+
+
+@dataclass(frozen=True)
+class TunableTask:
+    """What tuning a task takes.
+
+    `configured` is the isolated program at the executable-configurations phase (text), with the compiler's own
+    configuration `default`; `inputs` the types of the program's arguments; `templates` the ways to schedule it.
+    """
+
+    configured: Path
+    inputs: tuple[TensorType, ...]
+    dispatch: Dispatch
+    default: Configuration
+    templates: tuple[ScheduleTemplate, ...]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Equal dispatches of a model.
+
+    `id` is a hash of the canonical IR and the target; `executables` the names they have in this model, `exports`
+    their entry points as a profile names them, `count` how often one run of the model launches them. Exactly one
+    of `tunable` and `reason` (why the compiler's default is kept) is set. `share` is the part of the model's run
+    time, None before it is profiled.
+    """
+
+    id: str
+    kind: str
+    executables: tuple[str, ...]
+    exports: tuple[str, ...]
+    count: int
+    element_types: str
+    iteration_space: tuple[int, ...]
+    tunable: TunableTask | None
+    reason: str
+    share: float | None = None

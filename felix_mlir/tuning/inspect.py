@@ -1,0 +1,50 @@
+"""Looking at a model's tasks without tuning them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypedDict
+
+from felix_mlir.importers import load_model
+from felix_mlir.report import SilentProgress
+from felix_mlir.target import parse_target
+from felix_mlir.tuning.model_stage import ModelStage
+from felix_mlir.tuning.session import open_session
+from felix_mlir.tuning.workspace import Workspace
+
+
+class InspectedTask(TypedDict):
+    """One task of the model as the compiler forms it by default; `reason` says why `templates` is empty."""
+
+    id: str
+    kind: str
+    iteration_space: list[int]
+    element_types: str
+    count: int
+    share: float
+    templates: list[str]
+    reason: str
+
+
+def inspect_tasks(source: str, target_name: str, folder: Path) -> list[InspectedTask]:
+    """Return every task of a model, compiled and profiled in `folder`; raises RequestError and WorkError."""
+    target = parse_target(target_name)
+    with (
+        Workspace(folder) as workspace,
+        open_session(target, workspace, workspace.records, SilentProgress()) as session,
+    ):
+        stage = ModelStage(load_model(source, workspace.work / "model"), workspace, session)
+        tasks = stage.tasks(stage.build_default())
+    return [
+        InspectedTask(
+            id=task.id,
+            kind=task.kind,
+            iteration_space=list(task.iteration_space),
+            element_types=task.element_types,
+            count=task.count,
+            share=task.share or 0.0,
+            templates=[template.name for template in task.tunable.templates] if task.tunable else [],
+            reason=task.reason,
+        )
+        for task in tasks
+    ]

@@ -1,0 +1,116 @@
+"""The folder of a tuning run: where its files are, who may use it, and how far it got."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from felix_mlir.errors import RequestError
+
+
+@dataclass
+class State:
+    """What a second run with the same folder must know.
+
+    `spent_s` is the wall-clock time all runs used, `trials` the candidates they measured, `source` the model
+    they tuned, `finished` whether the last one ran to its end, with `answer` the budget and trials it was given.
+    """
+
+    source: str = ""
+    target: str = ""
+    seed: int = 0
+    spent_s: float = 0.0
+    trials: int = 0
+    finished: bool = False
+
+
+class Workspace:
+    """`root` is the folder the user named; results lie in it, everything else below `root`/work.
+
+    Use it as a context manager: it holds a lock, so that two runs never share a folder. Raises RequestError
+    when the folder cannot be used.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+        self.work = self.root / "work"
+        try:
+            self.work.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RequestError(f"cannot use {root} for results: {error.strerror}") from error
+        self._lock: IO[str] | None = None
+        self.state = State()
+
+    def __enter__(self) -> Self:
+        self._lock = (self.work / "lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._lock.close()
+            raise RequestError(f"another run is using {self.root}: wait for it or choose another --out") from error
+        if self._state_file.exists():
+            try:
+                self.state = State(**json.loads(self._state_file.read_text()))
+            except (ValueError, TypeError) as error:
+                raise RequestError(
+                    f"{self._state_file} is damaged: remove it to go on with what {self.records.name} holds"
+                ) from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.save_state()
+        if self._lock is not None:
+            self._lock.close()
+
+    def save_state(self) -> None:
+        write_json(self._state_file, asdict(self.state))
+
+    @property
+    def records(self) -> Path:
+        return self.root / "records.db"
+
+    @property
+    def tuned(self) -> Path:
+        return self.root / "tuned.vmfb"
+
+    @property
+    def default(self) -> Path:
+        return self.root / "default.vmfb"
+
+    @property
+    def parameters(self) -> Path:
+        return self.root / "tuned.irpa"
+
+    @property
+    def manifest(self) -> Path:
+        return self.root / "manifest.json"
+
+    @property
+    def report(self) -> Path:
+        return self.root / "report.json"
+
+    @property
+    def inputs(self) -> Path:
+        return self.work / "inputs.npz"
+
+    @property
+    def expected(self) -> Path:
+        return self.work / "expected.npz"
+
+    @property
+    def _state_file(self) -> Path:
+        return self.work / "state.json"
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write JSON so that a reader finds either the old file or the whole new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(data, indent=2) + "\n")
+    temporary.replace(path)

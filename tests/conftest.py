@@ -1,0 +1,40 @@
+"""Configured dispatches of every op kind, compiled once a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from configured import CPU, write_flow
+from ops import KINDS
+
+from felix_mlir.tasks import Task, extract_tasks
+
+
+@dataclass(frozen=True)
+class KindTasks:
+    """The tasks of one op of `KINDS`."""
+
+    kind: str
+    tasks: list[Task]
+
+    @property
+    def root(self) -> Task:
+        """The task that holds the op itself: the one with the most work."""
+        return max((t for t in self.tasks if t.tunable), key=lambda t: t.tunable.dispatch.operations)
+
+
+@pytest.fixture(scope="session")
+def tasks_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], KindTasks]:
+    """Return the tasks of an op kind, isolated and configured by the compiler."""
+    known: dict[str, KindTasks] = {}
+
+    def tasks(kind: str) -> KindTasks:
+        if kind not in known:
+            folder: Path = tmp_path_factory.mktemp(kind)
+            known[kind] = KindTasks(kind, extract_tasks(write_flow(KINDS[kind], folder), CPU, folder / "tasks"))
+        return known[kind]
+
+    return tasks
