@@ -15,9 +15,10 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 class TuneOptions:
     """A tuning request.
 
-    `out` is the folder of all results; a run that finds earlier results there goes on from them. `budget_s` is
-    the wall-clock time, in seconds, for everything done in `out` over all runs (None: no limit), `trials` the
-    number of candidates measured there (None: no limit). `db` is the record store, `out`/records.db if None.
+    `out` is the folder of all results; a run that finds earlier results there goes on from them. `budget_s` is the
+    wall-clock time, in seconds, for everything done in `out` over all runs (None: no limit), `trials` the number of
+    candidates the record store is to hold of the model's tasks (None: no limit). `db` is the record store,
+    `out`/records.db if None.
     """
 
     out: Path

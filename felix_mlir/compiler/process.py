@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -72,11 +73,11 @@ def run_compiler(command: Sequence[str], timeout_s: float) -> BuildOutcome:
         _, stderr = process.communicate(timeout=timeout_s)
         status = _status_of(process.returncode)
     except subprocess.TimeoutExpired:
-        _kill_group(process)
+        kill_group(process.pid)
         _, stderr = process.communicate()
         status = BuildStatus.COMPILE_TIMEOUT
     except BaseException:  # Ctrl-C must not leave the child running.
-        _kill_group(process)
+        kill_group(process.pid)
         process.wait()
         raise
     message = "" if status is BuildStatus.OK else _message(status, stderr, process.returncode, timeout_s)
@@ -98,8 +99,7 @@ def _message(status: BuildStatus, stderr: str, returncode: int, timeout_s: float
     return lines[0] if lines else f"exit status {returncode}"
 
 
-def _kill_group(process: subprocess.Popen[str]) -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        process.kill()
+def kill_group(pid: int) -> None:
+    """Kill the process group that `pid` leads; nothing happens if it is gone already."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)

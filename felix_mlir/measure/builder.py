@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from felix_mlir.compiler.process import BuildOutcome, BuildStatus, run_compiler
-from felix_mlir.measure.processes import kill_group
+from felix_mlir.compiler.process import BuildOutcome, BuildStatus, kill_group, run_compiler
 
 INTERRUPT_POLL_S = 0.05
 

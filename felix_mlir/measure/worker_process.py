@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from felix_mlir.compiler.process import kill_group
 from felix_mlir.errors import WorkError
-from felix_mlir.measure.processes import kill_group
 
 START_TIMEOUT_S = 60.0
 EXIT_TIMEOUT_S = 5.0

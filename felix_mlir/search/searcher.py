@@ -44,6 +44,7 @@ class Searcher(ABC):
         self.rng = np.random.default_rng(seed)
         self._start = list(start)
         self._known: set[object] = set()
+        self._pools: dict[str, list[dict[str, int]]] = {}
 
     def propose(self, count: int) -> list[Candidate]:
         """Return up to `count` legal candidates, none of them ever proposed or observed before.
@@ -79,11 +80,15 @@ class Searcher(ABC):
     def draw(self) -> Candidate | None:
         """Draw one legal candidate uniformly from a random template; None when it has none to give."""
         name = sorted(self.spaces)[self.rng.integers(len(self.spaces))]
-        drawn = self.spaces[name].sample(1, self.rng)
-        return Candidate(name, drawn[0]) if drawn else None
+        # One draw costs about as much as hundreds, since constraints are evaluated in bulk.
+        pool = self._pools.setdefault(name, [])
+        if not pool:
+            pool.extend(self.spaces[name].sample(_POOL, self.rng))
+        return Candidate(name, pool.pop()) if pool else None
 
 
 SearcherFactory = Callable[[Sequence[ScheduleTemplate], int, Sequence[Candidate]], Searcher]
 
 # So many repeats in a row mean that what is left is not worth looking for.
 _MAX_MISSES = 200
+_POOL = 256

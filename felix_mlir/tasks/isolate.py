@@ -29,6 +29,9 @@ def isolate(module: ir.Module, executable: ir.Operation, call: ir.Operation) -> 
     `call` is one flow.dispatch of the executable in `module`; the arguments are its tensor operands in order
     (scalars the dispatch takes are kept as the constants they are). Raises IsolationError.
     """
+    for value in (*call.operands, *call.results):
+        if isinstance(value.type, ir.RankedTensorType):
+            _check(value.type)
     arguments: list[TensorType] = []
     lines: list[str] = []
     operands: list[str] = []
@@ -91,11 +94,14 @@ def _program(
     return program
 
 
-def _tensor_type(type_: ir.RankedTensorType) -> TensorType:
+def _check(type_: ir.RankedTensorType) -> None:
     if not type_.has_static_shape:
-        raise IsolationError("a tensor it takes has a dynamic shape; only static shapes are tuned")
+        raise IsolationError("it handles tensors of dynamic shape; only static shapes are tuned")
     if type_.encoding is not None:
-        raise IsolationError("a tensor it takes has a packed layout (data tiling)")
+        raise IsolationError("it handles tensors whose packed layout is not decided yet (data tiling)")
+
+
+def _tensor_type(type_: ir.RankedTensorType) -> TensorType:
     dtype = _NUMPY_TYPES.get(str(type_.element_type))
     if dtype is None:
         raise IsolationError(f"numpy has no type for elements of {type_.element_type}")

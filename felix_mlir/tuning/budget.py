@@ -52,8 +52,9 @@ class Budget:
         """Candidates left, None without a limit."""
         return None if self._trials is None else max(0, self._trials - self._state.trials)
 
-    def count_trials(self, number: int) -> None:
-        self._state.trials += number
+    def set_trials(self, number: int) -> None:
+        """Say how many candidates the record store holds of what is being tuned."""
+        self._state.trials = number
 
     @property
     def exhausted(self) -> bool:

@@ -53,8 +53,6 @@ _PROFILE_S = 0.5
 
 # Share of the time budget the alternatives may take.
 ALTERNATIVES_SHARE = 0.35
-# An alternative that gains less is not worth leaving the default for.
-SMALLEST_GAIN = 1.02
 
 
 @dataclass(frozen=True)
@@ -141,11 +139,10 @@ class ModelStage:
             tolerance=self.tolerance,
         )
 
-    def choose_alternative(self, default: Build, budget: Budget) -> tuple[Build, list[AlternativeResult]]:
+    def try_alternatives(self, default: Build, budget: Budget) -> list[AlternativeResult]:
         """Build and time the alternatives until they are through or have had their share of the budget.
 
-        Returns the fastest, or the default if none gains enough. What an earlier run measured is not measured
-        again.
+        Returns one result for each, the default first. What an earlier run measured is not measured again.
         """
         known = {record.template: record for record in self._session.history(self._task(default))}
         flows = {_content_hash(default.flow): DEFAULT.name}
@@ -165,13 +162,15 @@ class ModelStage:
             elif alternative is not DEFAULT:
                 message = "its share of the budget was used up"
                 results.append(AlternativeResult(alternative.name, "not tried", None, message))
-        best = max(results, key=lambda result: result.ratio or 0.0)
-        if best.ratio is None or best.ratio < SMALLEST_GAIN:
-            return default, results
-        alternative = alternative_named(best.name)
-        if not self._vmfb(alternative).exists():
+        return results
+
+    def build_of(self, result: AlternativeResult) -> Build:
+        """Return the build of an alternative that was timed, compiling it again if its files are gone."""
+        alternative = alternative_named(result.name)
+        build = Build(alternative, self._flow(alternative), self._vmfb(alternative))
+        if not build.vmfb.exists():
             self._build(alternative)
-        return Build(alternative, self._flow(alternative), self._vmfb(alternative)), results
+        return build
 
     def _share_used_up(self, budget: Budget) -> bool:
         if budget.seconds is None:

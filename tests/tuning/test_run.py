@@ -1,0 +1,239 @@
+"""Whole tuning runs: results, going on after an interruption, and faults that must not stop anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ops import LAYER_NORM
+
+import felix_mlir
+from felix_mlir.compiler.process import BuildOutcome
+from felix_mlir.errors import RequestError
+from felix_mlir.measure import Builder, BuildJob, Runner
+from felix_mlir.options import TuneOptions
+from felix_mlir.report import SilentProgress
+from felix_mlir.tuning import model_stage, run_tuning, session, task_tuner
+from felix_mlir.tuning.budget import Budget
+from felix_mlir.tuning.workspace import State, Workspace
+
+# Whatever whole-model alternative wins, its one dispatch can be tuned.
+MODEL = LAYER_NORM
+
+
+@pytest.fixture
+def model(tmp_path) -> Path:
+    (path := tmp_path / "model.mlir").write_text(MODEL)
+    return path
+
+
+@pytest.fixture
+def two_alternatives(monkeypatch):
+    """Shortens runs that are about something else."""
+    monkeypatch.setattr(model_stage, "ALTERNATIVES", model_stage.ALTERNATIVES[:2])
+
+
+def tune(model, out, trials, **options):
+    return run_tuning(str(model), TuneOptions(out, budget_s=None, trials=trials, **options), SilentProgress())
+
+
+def candidates(out: Path) -> list[tuple[str, str, str, str]]:
+    with sqlite3.connect(out / "records.db") as database:
+        rows = database.execute("SELECT task, template, knobs, status FROM records").fetchall()
+    return [row for row in rows if not row[0].startswith("model-")]
+
+
+def test_a_run_leaves_a_complete_result_and_a_second_one_measures_nothing(model, tmp_path):
+    out = tmp_path / "tuned"
+    report = tune(model, out, 12)
+    assert report["speedup"] > 0.9
+    assert report["largest_relative_error"] <= report["tolerance"] <= 1.3e-4
+    assert report == json.loads((out / "report.json").read_text())
+    for name in ("tuned.vmfb", "default.vmfb", "records.db", "manifest.json"):
+        assert (out / name).is_file(), name
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["target"] == "cpu"
+    assert manifest["versions"]["iree-base-compiler"] == "3.13.0"
+    assert len(candidates(out)) == 12 == report["trials"]
+    (task,) = report["tasks"]
+    assert sum(task["trials"].values()) == 12
+    if task["knobs"]:
+        assert task["interval"][0] > 1
+
+    with sqlite3.connect(out / "records.db") as database:
+        (rows,) = database.execute("SELECT count(*) FROM records").fetchone()
+    again = tune(model, out, 12)
+    with sqlite3.connect(out / "records.db") as database:
+        assert database.execute("SELECT count(*) FROM records").fetchone() == (rows,)
+    assert again == report
+
+    more = tune(model, out, 18)
+    found = candidates(out)
+    assert len(found) == 18 == more["trials"]
+    assert len(set(found)) == 18
+    with sqlite3.connect(out / "records.db") as database:
+        assert database.execute("SELECT count(*) FROM records").fetchone() == (rows + 6,)
+
+
+@pytest.mark.usefixtures("two_alternatives")
+def test_the_python_interface_returns_a_module_that_computes_what_torch_does(tmp_path):
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 32)).eval()
+    x = torch.randn(40, 64)
+    result = felix_mlir.tune(module, (x,), trials=6, out=tmp_path / "out")
+    with torch.no_grad():
+        expected = module(x).numpy()
+    actual = result.module(x.numpy())
+    assert np.abs(actual - expected).max() <= 1e-5 * np.abs(expected).max()
+    result.save(tmp_path / "saved")
+    assert (tmp_path / "saved" / "tuned.vmfb").is_file()
+    assert not (tmp_path / "saved" / "work").exists()
+    assert {task["kind"] for task in result.tasks} == {"matmul"}
+
+
+class FaultyBuilder(Builder):
+    """Spoils candidates as they are built: each kind of fault once."""
+
+    faults: list[str] = []  # noqa: RUF012 (filled by the test, shared by the run)
+
+    def build(self, jobs) -> list[BuildOutcome]:
+        spoiled = [self._spoil(job) if "candidate-" in job.output.name else job for job in jobs]
+        return super().build(spoiled)
+
+    def _spoil(self, job: BuildJob) -> BuildJob:
+        fault = self.faults.pop() if self.faults else ""
+        source = job.output.with_suffix(".mlir")
+        if fault == "compile_timeout":
+            return BuildJob(("sh", "-c", "sleep 1000"), job.output)
+        if fault == "compile_error":
+            source.write_text("this is no MLIR")
+        if fault == "wrong_result":
+            source.write_text(
+                source.read_text().replace("arith.addf", "arith.subf").replace("0.000000e+00", "1.000000e+00")
+            )
+        if fault in ("crash", "hang"):
+            job.output.with_name(f"{job.output.name}.{fault}").touch()
+        return job
+
+
+@pytest.mark.usefixtures("two_alternatives")
+def test_faulty_candidates_end_in_their_status_and_the_run_goes_on(model, tmp_path, monkeypatch):
+    FaultyBuilder.faults = ["compile_timeout", "compile_error", "wrong_result", "crash", "hang"]
+    worker = (sys.executable, str(Path(__file__).with_name("faulty_worker.py")), "--device", "local-task")
+    monkeypatch.setattr(session, "Builder", FaultyBuilder)
+    monkeypatch.setattr(session, "_CANDIDATE_TIMEOUT_S", 15.0)
+    monkeypatch.setattr(session, "Runner", partial(Runner, command=worker))
+    monkeypatch.setattr(task_tuner, "_RUN_TIMEOUT_S", 6.0)
+    report = tune(model, tmp_path / "out", 12)
+    statuses = Counter(status for *_, status in candidates(tmp_path / "out"))
+    assert statuses == {
+        "compile_timeout": 1, "compile_error": 1, "wrong_result": 1, "crash": 1, "run_timeout": 1, "ok": 7,
+    }  # fmt: skip
+    (task,) = report["tasks"]
+    assert task["trials"] == dict(statuses)
+    with sqlite3.connect(tmp_path / "out" / "records.db") as database:
+        failures = database.execute(
+            "SELECT message, command FROM records WHERE status != 'ok' AND task NOT LIKE 'model-%'"
+        ).fetchall()
+    assert all(message and command for message, command in failures)
+    reproduce = next(
+        command for message, command in failures if command.startswith(sys.prefix) and "iree-compile" in command
+    )
+    assert subprocess.run(reproduce, shell=True, capture_output=True, check=False).returncode != 0
+
+
+def start(model: Path, out: Path, trials: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "felix_mlir.cli", "tune", str(model), "--trials", str(trials), "--out", str(out)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def wait_for_candidates(out: Path, number: int) -> None:
+    deadline = time.monotonic() + 180
+    while time.monotonic() < deadline:
+        try:
+            if len(candidates(out)) >= number:
+                return
+        except sqlite3.Error:
+            pass
+        time.sleep(0.05)
+    raise AssertionError("the run recorded nothing")
+
+
+@pytest.mark.usefixtures("two_alternatives")
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_an_interrupted_run_loses_nothing_and_the_next_goes_on(model, tmp_path, end):
+    out = tmp_path / "out"
+    process = start(model, out, 1000)
+    wait_for_candidates(out, 5)
+    process.send_signal(end)
+    _, stderr = process.communicate(timeout=60)
+    if end == signal.SIGINT:
+        assert process.returncode == 1
+        assert "what was measured is kept" in stderr
+        assert "Traceback" not in stderr
+    before = candidates(out)
+    assert len(before) >= 5
+    with sqlite3.connect(out / "records.db") as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    total = len(before) + 3
+    report = tune(model, out, total)
+    after = candidates(out)
+    assert after[: len(before)] == before
+    assert len(after) == len(set(after)) == total == report["trials"]
+
+
+@pytest.mark.usefixtures("two_alternatives")
+def test_a_model_where_nothing_gets_faster_gives_the_default_back(model, tmp_path):
+    report = tune(model, tmp_path / "out", 0)
+    assert report["verdict"] == "default kept" or report["alternative"] != "default"
+    if report["verdict"] == "default kept":
+        assert (tmp_path / "out/tuned.vmfb").read_bytes() == (tmp_path / "out/default.vmfb").read_bytes()
+        assert any("default module" in note for note in report["notes"])
+
+
+def test_a_folder_serves_one_model_and_one_run_at_a_time(model, tmp_path):
+    out = tmp_path / "out"
+    with Workspace(out), pytest.raises(RequestError, match="another run is using"):
+        tune(model, out, 1)
+    with Workspace(out) as workspace:
+        workspace.state.source, workspace.state.target = "other.mlir", "cpu"
+    with pytest.raises(RequestError, match=r"holds results of other\.mlir"):
+        tune(model, out, 1)
+
+
+def test_a_damaged_state_is_a_request_error(tmp_path):
+    with Workspace(tmp_path):
+        pass
+    (tmp_path / "work" / "state.json").write_text("{")
+    with pytest.raises(RequestError, match="damaged"), Workspace(tmp_path):
+        pass
+    assert os.listdir(tmp_path) == ["work"]  # noqa: PTH208
+
+
+def test_the_budget_counts_all_runs_of_a_folder():
+    now = 100.0
+    state = State(spent_s=30.0)
+    budget = Budget(state, 50.0, None, clock=lambda: now)
+    now = 115.0
+    assert budget.elapsed_s == pytest.approx(45.0)
+    assert budget.remaining_s == pytest.approx(5.0)
+    assert not budget.exhausted
+    now = 121.0
+    assert budget.exhausted
+    assert Budget(State(), None, None).remaining_s == float("inf")
+    limited = Budget(State(), None, 10)
+    limited.set_trials(10)
+    assert limited.exhausted
