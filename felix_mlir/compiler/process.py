@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 
 from felix_mlir.errors import WorkError
@@ -46,14 +47,20 @@ class BuildOutcome:
 
 
 def tool_path(name: str) -> str:
-    """Return the path of an IREE tool, preferring the one installed beside this interpreter.
+    """Return the path of an IREE tool, preferring the one installed with this interpreter.
 
     Raises WorkError when there is none.
     """
+    # The script on PATH starts a Python interpreter first, which takes as long as compiling a small dispatch.
+    compiler = find_spec("iree.compiler")
+    for location in (compiler.submodule_search_locations or []) if compiler else []:
+        binary = Path(location) / "_mlir_libs" / name
+        if binary.is_file():
+            return str(binary)
     beside = Path(sys.executable).parent / name
     found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:
-        raise WorkError(f"{name} is not installed: pip install iree-base-compiler iree-base-runtime")
+        raise WorkError(f"{name} is not installed: pip install iree-base-compiler iree-base-runtime torch-mlir")
     return found
 
 

@@ -42,11 +42,13 @@ class Access:
 class Stage:
     """One compute op on one innermost tile, in program order inside its loops.
 
+    `op` is its number among the compute ops of the dispatch; where fusion computes an op twice, two stages have it.
     `extents` are the whole iteration space of the op, `dims` the dispatch-wide dimension of each of its loops,
     `tile` the iterations per loop that one execution covers when no tile is cut off at an edge, `operations` how many
     scalar operations of each kind (`arith.mulf`, ...) one iteration makes.
     """
 
+    op: int
     name: str
     kinds: tuple[str, ...]
     extents: tuple[sympy.Expr, ...]

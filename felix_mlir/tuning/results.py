@@ -12,7 +12,8 @@ from felix_mlir.measure import Measurement, compare, median
 from felix_mlir.options import TuneOptions
 from felix_mlir.report import AlternativeReport, Report, TaskReport
 from felix_mlir.tasks import Task
-from felix_mlir.tuning.model_stage import AlternativeResult, Build
+from felix_mlir.tuning.alternatives import AlternativeResult
+from felix_mlir.tuning.model_stage import Build
 from felix_mlir.tuning.session import Session
 from felix_mlir.tuning.task_tuner import Choice, TaskTuner
 from felix_mlir.tuning.workspace import Workspace
@@ -82,9 +83,7 @@ def make_report(
         interval=[gain.low, gain.high],
         alternative=outcome.build.alternative.name,
         alternative_speedup=compare(default.samples, alternative.samples).ratio if alternative.samples else 1.0,
-        alternatives=[
-            AlternativeReport(name=a.name, status=a.status, speedup=a.ratio, message=a.message) for a in alternatives
-        ],
+        alternatives=[_alternative_report(alternative) for alternative in alternatives],
         tasks=[_task_report(task, outcome.choices.get(task.id), tuners.get(task.id)) for task in tasks],
         largest_relative_error=result.error or 0.0,
         tolerance=tolerance,
@@ -96,6 +95,12 @@ def make_report(
         files={name: str(path) for name, path in files.items()},
         notes=list(notes),
     )  # fmt: skip
+
+
+def _alternative_report(result: AlternativeResult) -> AlternativeReport:
+    return AlternativeReport(
+        name=result.alternative.name, status=result.status, speedup=result.ratio, message=result.message
+    )
 
 
 def _task_report(task: Task, choice: Choice | None, tuner: TaskTuner | None) -> TaskReport:

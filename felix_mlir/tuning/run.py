@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from felix_mlir.apply import alternative_named, build_model
+from felix_mlir.apply import Alternative, build_model
 from felix_mlir.errors import RequestError, WorkError
 from felix_mlir.importers import Model, load_model
 from felix_mlir.measure import Comparison, Measurement, Status, Verdict, compare
@@ -18,8 +18,9 @@ from felix_mlir.report import Progress, Report, TaskRow
 from felix_mlir.search import SEARCHERS, next_task
 from felix_mlir.target import Target, parse_target
 from felix_mlir.tasks import Task
+from felix_mlir.tuning.alternatives import AlternativeResult, try_alternatives
 from felix_mlir.tuning.budget import Budget
-from felix_mlir.tuning.model_stage import AlternativeResult, Build, ModelStage
+from felix_mlir.tuning.model_stage import Build, ModelStage
 from felix_mlir.tuning.results import Outcome, make_manifest, make_report
 from felix_mlir.tuning.session import Session, open_session
 from felix_mlir.tuning.task_tuner import Choice, TaskTuner
@@ -31,11 +32,11 @@ if TYPE_CHECKING:
 
 _ROUND = 12
 _FINAL_PAIRS = 21
+_FINAL_S = 1.0
 # Tasks that take less of the model's time cannot move it beyond the noise.
 _SMALLEST_SHARE = 0.005
-# Seconds the final choice takes: per task, and for the model beside two of its builds.
+# Seconds the final choice takes for one task, its builds included.
 _CHOICE_S_PER_TASK = 2.0
-_FINAL_AB_S = 4.0
 # An alternative that gains less is not worth leaving the default for.
 _SMALLEST_GAIN = 1.02
 # Geometric mean of what tile sizes alone gained on six CPU ops (300 random candidates each) over the default.
@@ -69,7 +70,6 @@ def run_tuning(
         if state.finished and budget.exhausted and workspace.report.exists():
             progress.stage("everything the budget allows was measured in an earlier run; nothing is measured again")
             return json.loads(workspace.report.read_text())
-        state.source, state.target, state.seed, state.finished = name, target.name, options.seed, False
         progress.stage(f"reading {name}")
         model = load_model(source, workspace.work / "model", example_inputs)
         with open_session(target, workspace, options.db or workspace.records, progress) as session:
@@ -105,7 +105,10 @@ class _Run:
     def tune(self) -> Report:
         self._progress.stage("compiling the model as iree-compile does by default")
         default = self._stage.build_default()
-        alternatives = self._stage.try_alternatives(default, self._budget)
+        # Only a model that works takes the folder: a request that was wrong must not.
+        state = self._workspace.state
+        state.source, state.target, state.finished = self._source, self._target.name, False
+        alternatives = try_alternatives(self._stage, default, self._session, self._budget)
         self._checkpoint()
         fastest, base, tasks = self._choose_base(alternatives)
         tuners = self._prepare(tasks)
@@ -124,17 +127,27 @@ class _Run:
         self._progress.stage("finding the tasks and what each costs")
         ranked = sorted(alternatives, key=lambda result: -(result.ratio or 0.0))
         fastest = ranked[0]
-        plain = next(result for result in ranked if not alternative_named(result.name).packs)
+        plain = next(result for result in ranked if not result.alternative.packs)
         if (fastest.ratio or 0.0) < _SMALLEST_GAIN:
             fastest = plain = alternatives[0]
-        options = {result.name: (result, self._stage.build_of(result)) for result in (fastest, plain)}
+        options = [(result, self._ready(result.alternative)) for result in dict.fromkeys((fastest, plain))]
         forecasts: list[tuple[float, Build, list[Task]]] = []
-        for result, build in options.values():
+        for result, build in options:
             tasks = self._stage.tasks(build)
             tunable = sum(task.share or 0.0 for task in tasks if task.tunable is not None)
             forecasts.append(((result.ratio or 1.0) / (1 - tunable * (1 - 1 / _TYPICAL_GAIN)), build, tasks))
         _, base, tasks = max(forecasts, key=lambda forecast: forecast[0])
-        return options[fastest.name][1], base, tasks
+        return options[0][1], base, tasks
+
+    def _ready(self, alternative: Alternative) -> Build:
+        """Return a build of the model that was timed before, made again if an earlier run's files are gone."""
+        build = self._stage.build_of(alternative)
+        if not build.vmfb.exists():
+            self._progress.stage(f"compiling the whole model again: {alternative.name}")
+            again, outcome = self._stage.build(alternative)
+            if again is None:
+                raise WorkError(f"compiling the model: {outcome.message} (reproduce: {' '.join(outcome.command)})")
+        return build
 
     def _prepare(self, tasks: Sequence[Task]) -> list[TaskTuner]:
         """Time each task's isolated default; a task whose default fails alone keeps it, with a note."""
@@ -173,7 +186,8 @@ class _Run:
 
     def _reserve_s(self, tasks: int) -> float:
         """Seconds to keep for what follows the search: choosing, building, and the final comparison."""
-        return _CHOICE_S_PER_TASK * tasks + 2 * self._stage.build_seconds + _FINAL_AB_S
+        comparison_s = self._stage.interleave_seconds(3, _FINAL_S)
+        return _CHOICE_S_PER_TASK * tasks + 2 * self._stage.build_seconds + comparison_s
 
     def _choose(self, tuners: Sequence[TaskTuner]) -> dict[str, Choice]:
         choices: dict[str, Choice] = {}
@@ -237,7 +251,7 @@ class _Run:
         if tuned is not None:
             builds["tuned"] = tuned
         measured = dict(
-            zip(builds, self._stage.interleave([b.vmfb for b in builds.values()], _FINAL_PAIRS), strict=True)
+            zip(builds, self._stage.interleave([b.vmfb for b in builds.values()], _FINAL_PAIRS, _FINAL_S), strict=True)
         )
         if measured["default"].status is not Status.OK:
             raise WorkError(f"the default model failed in the final comparison: {measured['default'].message}")

@@ -18,12 +18,11 @@ class State:
     """What a second run with the same folder must know.
 
     `spent_s` is the wall-clock time all runs used, `trials` the candidates they measured, `source` the model
-    they tuned, `finished` whether the last one ran to its end, with `answer` the budget and trials it was given.
+    they tuned, `finished` whether the last one ran to its end.
     """
 
     source: str = ""
     target: str = ""
-    seed: int = 0
     spent_s: float = 0.0
     trials: int = 0
     finished: bool = False

@@ -23,7 +23,7 @@ from felix_mlir.errors import RequestError
 from felix_mlir.measure import Builder, BuildJob, Runner
 from felix_mlir.options import TuneOptions
 from felix_mlir.report import SilentProgress
-from felix_mlir.tuning import model_stage, run_tuning, session, task_tuner
+from felix_mlir.tuning import alternatives, run_tuning, session, task_tuner
 from felix_mlir.tuning.budget import Budget
 from felix_mlir.tuning.workspace import State, Workspace
 
@@ -40,7 +40,7 @@ def model(tmp_path) -> Path:
 @pytest.fixture
 def two_alternatives(monkeypatch):
     """Shortens runs that are about something else."""
-    monkeypatch.setattr(model_stage, "ALTERNATIVES", model_stage.ALTERNATIVES[:2])
+    monkeypatch.setattr(alternatives, "ALTERNATIVES", alternatives.ALTERNATIVES[:2])
 
 
 def tune(model, out, trials, **options):
@@ -160,16 +160,16 @@ def start(model: Path, out: Path, trials: int) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def wait_for_candidates(out: Path, number: int) -> None:
+def wait_for_candidates(process: subprocess.Popen[str], out: Path, number: int) -> None:
     deadline = time.monotonic() + 180
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and process.poll() is None:
         try:
             if len(candidates(out)) >= number:
                 return
         except sqlite3.Error:
             pass
         time.sleep(0.05)
-    raise AssertionError("the run recorded nothing")
+    raise AssertionError(f"the run recorded nothing: {process.communicate(timeout=10)}")
 
 
 @pytest.mark.usefixtures("two_alternatives")
@@ -177,7 +177,7 @@ def wait_for_candidates(out: Path, number: int) -> None:
 def test_an_interrupted_run_loses_nothing_and_the_next_goes_on(model, tmp_path, end):
     out = tmp_path / "out"
     process = start(model, out, 1000)
-    wait_for_candidates(out, 5)
+    wait_for_candidates(process, out, 5)
     process.send_signal(end)
     _, stderr = process.communicate(timeout=60)
     if end == signal.SIGINT:
