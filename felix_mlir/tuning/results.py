@@ -23,7 +23,10 @@ _PACKAGES = ("felix-mlir", "iree-base-compiler", "iree-base-runtime", "torch-mli
 
 @dataclass(frozen=True)
 class Outcome:
-    """The build that won the final comparison, every build's interleaved samples, and the schedules in it."""
+    """The build that won the final comparison, every build's interleaved samples, and what each task ended with.
+
+    The schedules of `choices` are in the winner only if that is "tuned".
+    """
 
     winner: str
     build: Build
@@ -49,7 +52,7 @@ def make_manifest(source: str, options: TuneOptions, session: Session, outcome: 
                 "configuration": choice.configuration.to_json(),
             }
             for id_, choice in outcome.choices.items()
-            if choice.candidate is not None and choice.configuration is not None
+            if outcome.winner == "tuned" and choice.candidate is not None and choice.configuration is not None
         },
     }  # fmt: skip
 

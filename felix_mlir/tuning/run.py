@@ -263,7 +263,7 @@ class _Run:
                 self._notes.append(f"the {name} model is not used: {measured[name].message}")
             elif _comparison(measured[winner], measured[name]).verdict is Verdict.FASTER:
                 winner = name
-        return Outcome(winner, builds[winner], measured, choices if winner == "tuned" else {})
+        return Outcome(winner, builds[winner], measured, choices)
 
     def _write(
         self,
@@ -279,6 +279,11 @@ class _Run:
             self._notes.append(
                 f"the weights are outside: run it as iree-run-module --module={workspace.tuned} "
                 f"--parameters=model={workspace.parameters}"
+            )
+        if outcome.winner == "alternative" and any(choice.candidate for choice in outcome.choices.values()):
+            self._notes.append(
+                f"the model compiled as {outcome.build.alternative.name} was faster than the one with tuned tasks: "
+                "tuned.vmfb is that, and the tuned schedules are not used"
             )
         if outcome.winner == "default":
             self._notes.append("nothing was faster than the compiler's default: tuned.vmfb is the default module")
