@@ -237,3 +237,23 @@ def test_the_budget_counts_all_runs_of_a_folder():
     limited = Budget(State(), None, 10)
     limited.set_trials(10)
     assert limited.exhausted
+
+
+@pytest.mark.usefixtures("two_alternatives")
+def test_large_weights_lie_beside_the_module_and_the_report_says_how_to_run_the_pair(tmp_path, monkeypatch):
+    import torch
+    from torch import nn
+
+    from felix_mlir.cli.bench import compare_modules
+    from felix_mlir.importers import torch_import
+
+    monkeypatch.setattr(torch_import, "EMBED_LIMIT_BYTES", 1000)
+    torch.manual_seed(0)
+    module, x = nn.Sequential(nn.Linear(64, 96), nn.Softmax(-1)).eval(), torch.randn(40, 64)
+    result = felix_mlir.tune(module, (x,), trials=3, out=tmp_path / "out")
+    assert (tmp_path / "out" / "tuned.irpa").stat().st_size > 64 * 96 * 4
+    assert (tmp_path / "out" / "tuned.vmfb").stat().st_size < 60_000
+    assert any("--parameters=model=" in note for note in result.report["notes"])
+    with torch.no_grad():
+        assert np.allclose(result.module(x.numpy()), module(x).numpy(), atol=1e-6)
+    assert compare_modules([tmp_path / "out"])["speedup"] > 0
