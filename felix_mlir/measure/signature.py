@@ -19,10 +19,13 @@ _NUMPY_TYPES = {
 
 @dataclass(frozen=True)
 class Signature:
-    """`function` is the entry point, `inputs` the shape and type of each argument."""
+    """`function` is the entry point, `inputs` the shape and type of each argument, None if the module does not say.
+
+    Modules made from the torch dialect do not.
+    """
 
     function: str
-    inputs: tuple[tuple[tuple[int, ...], np.dtype], ...]
+    inputs: tuple[tuple[tuple[int, ...], np.dtype], ...] | None
 
 
 def read_signature(vmfb: Path) -> Signature:
@@ -35,12 +38,14 @@ def read_signature(vmfb: Path) -> Signature:
         module = rt.VmModule.mmap(rt.VmInstance(), str(vmfb))
     except (ValueError, RuntimeError, OSError) as error:
         raise RequestError(f"{vmfb} is no compiled IREE module") from error
-    names = [name for name in module.function_names if not name.startswith("__")]
+    names = [name for name in module.function_names if not name.startswith("__") and not name.endswith("$async")]
     name = "main" if "main" in names else names[0] if len(names) == 1 else None
     if name is None:
         raise RequestError(f"{vmfb.name} has no function main, and {len(names)} others: name the entry point main")
     function = module.lookup_function(name)
     declaration = function.reflection.get("iree.abi.declaration", "") if function else ""
+    if not declaration:
+        return Signature(name, None)
     arguments = declaration.partition("(")[2].partition(") ->")[0]
     types = re.findall(r"%\w+: (?:tensor<([^>]*)>|([^,)]+))", arguments)
     return Signature(name, tuple(_tensor(tensor, other, vmfb) for tensor, other in types))

@@ -29,17 +29,20 @@ def isolate(module: ir.Module, executable: ir.Operation, call: ir.Operation) -> 
     `call` is one flow.dispatch of the executable in `module`; the arguments are its tensor operands in order
     (scalars the dispatch takes are kept as the constants they are). Raises IsolationError.
     """
-    for value in (*call.operands, *call.results):
-        if isinstance(value.type, ir.RankedTensorType):
-            _check(value.type)
+    for result in call.results:
+        _check(result.type)
     arguments: list[TensorType] = []
     lines: list[str] = []
     operands: list[str] = []
+    # Tensors first: a dynamic shape shows as a scalar operand too, and is the better reason.
+    for value in call.operands:
+        if isinstance(value.type, ir.RankedTensorType):
+            _check(value.type)
     for value in call.operands:
         name = f"%v{len(operands)}"
         operands.append(name)
         if isinstance(value.type, ir.RankedTensorType):
-            arguments.append(_tensor_type(value.type))
+            arguments.append(tensor_type(value.type))
             lines.append(f"{name} = hal.tensor.import %arg{len(arguments) - 1} : !hal.buffer_view -> {value.type}")
         else:
             lines.append(f"{name} = {_constant(value)}")
@@ -101,7 +104,9 @@ def _check(type_: ir.RankedTensorType) -> None:
         raise IsolationError("it handles tensors whose packed layout is not decided yet (data tiling)")
 
 
-def _tensor_type(type_: ir.RankedTensorType) -> TensorType:
+def tensor_type(type_: ir.RankedTensorType) -> TensorType:
+    """Return shape and numpy type of a tensor; raises IsolationError for one numpy cannot hold."""
+    _check(type_)
     dtype = _NUMPY_TYPES.get(str(type_.element_type))
     if dtype is None:
         raise IsolationError(f"numpy has no type for elements of {type_.element_type}")

@@ -27,7 +27,7 @@ from felix_mlir.measure import (
     save_arrays,
 )
 from felix_mlir.measure.signature import read_signature
-from felix_mlir.tasks import Task, extract_tasks, profile_dispatches
+from felix_mlir.tasks import Task, extract_tasks, profile_dispatches, read_input_types
 from felix_mlir.tuning.session import Session, failure
 from felix_mlir.tuning.workspace import Workspace
 
@@ -77,7 +77,10 @@ class ModelStage:
         shutil.copyfile(build.vmfb, self._workspace.default)
         signature = read_signature(build.vmfb)
         self.function = signature.function
-        inputs = self._model.inputs or random_inputs(signature.inputs, seed=0)
+        types = signature.inputs
+        if types is None:
+            types = [(t.shape, t.dtype) for t in read_input_types(build.flow, signature.function)]
+        inputs = self._model.inputs or random_inputs(types, seed=0)
         save_arrays(self._workspace.inputs, "arg", list(inputs))
         measurement = self._session.runner.measure(
             self.program(build.vmfb, check=False), Timing(0.3, 3), _RUN_TIMEOUT_S, self._workspace.expected
