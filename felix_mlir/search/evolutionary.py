@@ -13,6 +13,9 @@ from felix_mlir.search.searcher import Candidate, Observation, Searcher
 # Ansor has no share of fresh draws inside a round; without a cost model to rank a large population, the
 # measured population is small and would otherwise collapse onto its first good member.
 _FRESH_SHARE = 0.15
+# The first generation explores, but half of it stays near the compiler's own choice: the median of uniform draws is
+# many times slower than that.
+_FRESH_SHARE_AT_FIRST = 0.5
 _CROSSOVER_SHARE = 0.25
 _POPULATION = 24
 _FIRST_GENERATION = 16
@@ -23,18 +26,21 @@ class EvolutionarySearcher(Searcher):
 
     def __init__(self, templates: Sequence[ScheduleTemplate], seed: int, start: Sequence[Candidate] = ()) -> None:
         super().__init__(templates, seed, start)
+        self._seeds = list(start)
         self._population: list[tuple[float, Candidate]] = []
 
     @override
     def suggestions(self) -> Iterator[Candidate | None]:
         while True:
+            fresh = _FRESH_SHARE if len(self._population) >= _FIRST_GENERATION else _FRESH_SHARE_AT_FIRST
             dice = self.rng.random()
-            if len(self._population) < _FIRST_GENERATION or dice < _FRESH_SHARE:
+            parent = self._parent()
+            if parent is None or dice < fresh:
                 yield self.draw()
-            elif dice < _FRESH_SHARE + _CROSSOVER_SHARE:
-                yield self._cross(self._parent(), self._parent())
+            elif dice < fresh + _CROSSOVER_SHARE:
+                yield self._cross(parent, self._parent() or parent)
             else:
-                yield self._mutate(self._parent())
+                yield self._mutate(parent)
 
     @override
     def learn(self, observations: Sequence[Observation]) -> None:
@@ -42,7 +48,10 @@ class EvolutionarySearcher(Searcher):
         ranked = sorted([*self._population, *found], key=lambda member: member[0])
         self._population = ranked[:_POPULATION]
 
-    def _parent(self) -> Candidate:
+    def _parent(self) -> Candidate | None:
+        """Choose a parent, faster ones more often; before anything is measured, one of the seeds if there are any."""
+        if not self._population:
+            return self._seeds[self.rng.integers(len(self._seeds))] if self._seeds else None
         ranks = np.arange(len(self._population))
         chances = np.exp(-4.0 * ranks / len(ranks))
         return self._population[self.rng.choice(ranks, p=chances / chances.sum())][1]

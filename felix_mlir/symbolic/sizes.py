@@ -28,10 +28,11 @@ class ReadError(Exception):
 
 
 class Sizes:
-    """Reads sizes of one tiled function; `knobs` say which sizes nest in which."""
+    """Reads sizes of one tiled function; with `is_legal` expressions need to hold for legal candidates only."""
 
-    def __init__(self, knobs: Sequence[Knob]) -> None:
-        self._knobs = {knob.symbol: knob for knob in knobs}
+    def __init__(self, knobs: Sequence[Knob], is_legal: bool) -> None:
+        self._is_legal = is_legal
+        self._knobs: dict[sympy.Symbol, Knob] = {knob.symbol: knob for knob in knobs}
 
     def value(self, value: ir.Value) -> sympy.Expr:
         """An index value in the first trip of every loop around it, which is a whole one unless it is the only one."""
@@ -74,21 +75,20 @@ class Sizes:
         return self.dim(init, index)
 
     def _smallest(self, sizes: Sequence[sympy.Expr]) -> sympy.Expr:
-        """The minimum, without terms that no legal candidate makes the smallest.
-
-        A knob divides the next outer one of its dimension or that one is the whole loop (the template's nesting
-        constraints), so of the knobs of one loop beside its extent only the innermost counts.
-        """
+        """The minimum, without constants that a knob's sizes never exceed."""
         smallest = sympy.Min(*sizes)
-        terms = smallest.args if isinstance(smallest, sympy.Min) else (smallest,)
-        knobs = [self._knobs[term] for term in terms if term in self._knobs]
-        constants = [term for term in terms if term.is_Integer]
-        if len(terms) != len(knobs) + len(constants) or len({knob.dim for knob in knobs}) != 1:
+        terms: Sequence[Any] = smallest.args if isinstance(smallest, sympy.Min) else (smallest,)
+        knobs = [self._knobs[term] for term in terms if isinstance(term, sympy.Symbol)]
+        if not knobs:
             return smallest
-        inner = max(knobs, key=lambda knob: list(TileLevel).index(knob.level))
-        if any(constant < inner.extent for constant in constants):
-            return smallest
-        return inner.symbol if max(inner.options) <= inner.extent else sympy.Min(inner.extent, inner.symbol)
+        bound = min(max(knob.options) for knob in knobs)
+        if self._is_legal and len({knob.dim for knob in knobs}) == 1:
+            # A knob divides the next outer one of its dimension, or that one is the whole loop (the template's
+            # nesting constraints): of the knobs of one loop, beside its extent, only the innermost counts.
+            inner = max(knobs, key=lambda knob: list(TileLevel).index(knob.level))
+            terms = [inner.symbol, sympy.Integer(inner.extent), *(t for t in terms if not isinstance(t, sympy.Symbol))]
+            bound = max(inner.options)
+        return sympy.Min(*(term for term in terms if not (isinstance(term, sympy.Integer) and int(term) >= bound)))
 
 
 def _affine(expr: ir.AffineExpr, operands: Sequence[sympy.Expr], n_dims: int) -> sympy.Expr:
