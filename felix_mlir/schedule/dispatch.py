@@ -7,7 +7,7 @@ every compute op a `lowering_config`. Everything here comes from indexing maps a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from iree.compiler import ir
@@ -30,7 +30,8 @@ class Operand:
     """One tensor operand of a compute op.
 
     `indices` holds, per tensor dimension, the loops of the op its index depends on; `is_projection` says that
-    each index is one plain loop or a constant (no sliding windows).
+    each index is one plain loop or a constant (no sliding windows). `producer` is the number of the compute op of
+    the dispatch that makes it, None for what comes from outside.
     """
 
     shape: tuple[int, ...]
@@ -39,6 +40,7 @@ class Operand:
     indices: tuple[frozenset[int], ...]
     is_projection: bool
     is_output: bool
+    producer: int | None = None
 
 
 @dataclass(frozen=True)
@@ -146,19 +148,23 @@ def read_dispatch(function: ir.Operation) -> Dispatch:
     root = roots[0]
     loops = [_Loops.read(op) for op in operations]
     dims = _dispatch_dimensions(operations, loops)
-    producers = [_defining_op(value) for value in root.operands]
+    producers = [[_index_of(_defining_op(value), operations) for value in op.operands] for op in operations]
+    root_index = operations.index(root)
     ops = tuple(
         ComputeOp(
             name=op.name,
             iterator_types=info.iterator_types,
             extents=info.extents,
             dims=op_dims,
-            operands=info.operands,
+            operands=tuple(
+                replace(operand, producer=producer)
+                for operand, producer in zip(info.operands, producers[index], strict=False)
+            ),
             scalar_ops=_scalar_ops(op),
-            is_root=op == root,
-            feeds_root=op in producers,
+            is_root=index == root_index,
+            feeds_root=index in producers[root_index],
         )
-        for op, info, op_dims in zip(operations, loops, dims, strict=True)
+        for index, (op, info, op_dims) in enumerate(zip(operations, loops, dims, strict=True))
     )
     return Dispatch(name, pipeline_of(function), ops)
 
@@ -188,6 +194,10 @@ class _Loops:
 
 def _defining_op(value: ir.Value) -> ir.Operation | None:
     return None if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
+def _index_of(op: ir.Operation | None, operations: list[ir.Operation]) -> int | None:
+    return operations.index(op) if op in operations else None
 
 
 def _indexing_maps(op: ir.Operation) -> ir.ArrayAttr:
@@ -269,10 +279,9 @@ def _dispatch_dimensions(operations: list[ir.Operation], loops: list[_Loops]) ->
 
     for consumer, op in enumerate(operations):
         for map_, value in zip(loops[consumer].maps, op.operands, strict=False):
-            defining_op = _defining_op(value)
-            if defining_op not in operations:
+            producer = _index_of(_defining_op(value), operations)
+            if producer is None:
                 continue
-            producer = operations.index(defining_op)
             result = ir.OpResult(value).result_number
             output_map = loops[producer].maps[_number_of_inputs(operations[producer]) + result]
             for ours, theirs in zip(map_.results, output_map.results, strict=True):

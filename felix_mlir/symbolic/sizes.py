@@ -67,8 +67,9 @@ class Sizes:
         if op is not None and op.name == "tensor.extract_slice":
             return self.mixed(*slice_sizes(op))[index]
         if op is not None and op.name == "tensor.empty":
-            shape = ir.RankedTensorType(value.type).shape
-            return self.mixed(shape, list(op.operands))[index]
+            return self.mixed(ir.RankedTensorType(value.type).shape, list(op.operands))[index]
+        if op is not None and op.name == "tensor.expand_shape":
+            return self.mixed(ir.RankedTensorType(value.type).shape, list(op.operands)[1:])[index]
         init = initial_value(value)
         if init is None:
             raise ReadError(f"a tensor of unknown size comes from {op.name if op is not None else 'an argument'}")

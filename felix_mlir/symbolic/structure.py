@@ -38,21 +38,22 @@ class Step:
     """Tile compute op `op` (its number in the dispatch) at `level`; `sizes` has one entry per loop, 0 for no loop.
 
     A parallel step makes one `scf.forall` and fuses all producers; any other makes one `scf.for` per size and fuses
-    the compute ops `fused`. `is_outside` says that the op meant is the one outside a split reduction, where fusion
-    has put a second one inside.
+    the compute ops `fused`. `order` lists all loops of the op, outermost first, where that is not the op's own order.
+    `is_outside` says that the op meant is the one outside a split reduction, where fusion has put another inside.
     """
 
     op: int
     level: TileLevel
     sizes: tuple[Size, ...]
     is_parallel: bool
+    order: tuple[int, ...] = ()
     fused: tuple[int, ...] = ()
     is_outside: bool = False
 
     @property
     def loops(self) -> tuple[int, ...]:
-        """The loops of the op that are tiled."""
-        return tuple(loop for loop, size in enumerate(self.sizes) if size)
+        """The loops of the op that are tiled, outermost first."""
+        return tuple(loop for loop in self.order or range(len(self.sizes)) if self.sizes[loop])
 
 
 def structure_of(template: ScheduleTemplate, values: KnobValues) -> Structure:
@@ -122,9 +123,14 @@ def _parallel_step(template: ScheduleTemplate, level: TileLevel, anchor: int) ->
     by_dim = dict(zip(root.dims, _sizes(template, template.dispatch.root_index, level), strict=True))
     if not {dim for dim, size in by_dim.items() if size} <= set(ops[anchor].dims):
         anchor = template.dispatch.root_index
-    sizes = tuple(by_dim.get(dim, 0) for dim in ops[anchor].dims)
+    dims = ops[anchor].dims
+    sizes = tuple(by_dim.get(dim, 0) for dim in dims)
+    # IREE tiles the root op and fuses what follows it: the loops come in the root op's order.
+    places = {dim: place for place, dim in enumerate(root.dims)}
+    order = tuple(sorted(range(len(dims)), key=lambda loop: places.get(dims[loop], len(places))))
     if any(sizes):
-        yield Step(anchor, level, sizes, is_parallel=True)
+        is_own = order == tuple(range(len(dims)))
+        yield Step(anchor, level, sizes, is_parallel=True, order=() if is_own else order)
 
 
 def _reduction_step(template: ScheduleTemplate, level: TileLevel, is_recomputing: bool) -> Iterator[Step]:
@@ -216,24 +222,9 @@ def _is_output(dispatch: Dispatch, made: Input) -> bool:
 
 
 def _made_by_ops(dispatch: Dispatch, consumer: int) -> list[Input]:
-    """Operands of an op that other ops make: for each the nearest op before whose result has its dimensions.
-
-    Only a fill starts an accumulation, and nothing but an accumulation reads a fill.
-    """
-    found: list[Input] = []
-    op = dispatch.ops[consumer]
-    for number, operand in enumerate(op.operands):
-        # A sliding window's dimension is known by none of its loops.
-        dims = [op.dims[next(iter(index))] if len(index) == 1 else None for index in operand.indices]
-        for producer in reversed(range(consumer)):
-            written = _written(dispatch.ops[producer])
-            is_same = len(written) == len(dims) and all(d in (None, w) for d, w in zip(dims, written, strict=True))
-            is_fill = dispatch.ops[producer].name == "linalg.fill"
-            is_direct = dispatch.ops[producer].feeds_root or not op.is_root
-            if dims and is_same and is_direct and is_fill == operand.is_output:
-                found.append(Input(producer, consumer, number))
-                break
-    return found
+    """Operands of an op that other compute ops make."""
+    operands = dispatch.ops[consumer].operands
+    return [Input(o.producer, consumer, number) for number, o in enumerate(operands) if o.producer is not None]
 
 
 def _written(op: ComputeOp) -> tuple[int | None, ...]:

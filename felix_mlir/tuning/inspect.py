@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypedDict
 
+from felix_mlir.apply import DEFAULT, compile_to_flow
+from felix_mlir.errors import RequestError
 from felix_mlir.importers import load_model
 from felix_mlir.report import SilentProgress
 from felix_mlir.target import parse_target
-from felix_mlir.tuning.model_stage import ModelStage
+from felix_mlir.tasks import Task, extract_tasks
+from felix_mlir.tuning.model_stage import FIRST_COMPILE_TIMEOUT_S, ModelStage
 from felix_mlir.tuning.session import open_session
 from felix_mlir.tuning.workspace import Workspace
 
@@ -24,6 +27,27 @@ class InspectedTask(TypedDict):
     share: float
     templates: list[str]
     reason: str
+
+
+def read_tasks(source: str, target_name: str, folder: Path) -> list[Task]:
+    """Return every task of a model as the compiler forms it by default, neither run nor profiled.
+
+    Their files stay in `folder`. Raises RequestError.
+    """
+    target = parse_target(target_name)
+    flow = folder / "flow.mlirbc"
+    outcome = compile_to_flow(load_model(source, folder / "model"), DEFAULT, target, flow, FIRST_COMPILE_TIMEOUT_S)
+    if not outcome.ok:
+        raise RequestError(f"iree-compile rejects {source}: {outcome.message}")
+    return extract_tasks(flow, target, folder / "tasks")
+
+
+def find_task(tasks: list[Task], id_: str) -> Task:
+    """Return the task called `id_`; raises RequestError."""
+    found = {task.id: task for task in tasks}
+    if id_ not in found:
+        raise RequestError(f"the model has no task {id_}; it has {', '.join(found)}")
+    return found[id_]
 
 
 def inspect_tasks(source: str, target_name: str, folder: Path) -> list[InspectedTask]:

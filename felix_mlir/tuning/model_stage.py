@@ -32,7 +32,7 @@ from felix_mlir.tuning.session import Session, failure
 from felix_mlir.tuning.workspace import Workspace
 
 # The first compile of a model has nothing to be compared with; it may be large.
-_FIRST_COMPILE_TIMEOUT_S = 900.0
+FIRST_COMPILE_TIMEOUT_S = 900.0
 _SLOWEST_BUILD_FACTOR = 6.0
 _SHORTEST_TIMEOUT_S = 60.0
 _RUN_TIMEOUT_S = 300.0
@@ -57,7 +57,7 @@ class ModelStage:
         self._model = model
         self._workspace = workspace
         self._session = session
-        self.timeout_s = _FIRST_COMPILE_TIMEOUT_S
+        self.timeout_s = FIRST_COMPILE_TIMEOUT_S
         self.build_seconds = 0.0
         self.function = "main"
         self.tolerance = 0.0
