@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -114,6 +115,52 @@ def bench(
             f"the second is {result['verdict']}: {result['speedup']:.3f}x, "
             f"95 % interval {result['interval'][0]:.3f}x to {result['interval'][1]:.3f}x"
         )
+
+
+TaskId = Annotated[str, typer.Option("--task", help="The id that felix-mlir tasks prints.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="Fix a knob: name=size. May be repeated.")]
+
+
+@app.command()
+def schedule(
+    model: Model,
+    task: TaskId,
+    settings: Settings = None,
+    apply: Annotated[bool, typer.Option("--apply", help="Print the tiled IR instead of the script.")] = False,
+    target: TargetName = TuneOptions.target,
+    as_json: Json = False,
+) -> None:
+    """Print a task's transform script, or the loops it makes: symbolic in the knobs that are not set."""
+    from felix_mlir.cli.schedule import list_schedule, parse_settings, schedule_script, tiled_ir
+    from felix_mlir.tuning.inspect import find_task, read_tasks
+
+    fixed = parse_settings(settings or [])
+    with tempfile.TemporaryDirectory(prefix="felix-mlir-") as folder:
+        found = find_task(read_tasks(model, target, Path(folder)), task)
+        if as_json:
+            print(json.dumps(list_schedule(found, fixed), indent=2))
+        else:
+            print(tiled_ir(found, fixed) if apply else schedule_script(found, fixed))
+
+
+@app.command()
+def features(
+    model: Model,
+    task: TaskId,
+    settings: Settings = None,
+    target: TargetName = TuneOptions.target,
+    as_json: Json = False,
+) -> None:
+    """Print a task's features: expressions with units, or their values and gradients at given knobs."""
+    from felix_mlir.cli.features import describe_task, show_features
+    from felix_mlir.tuning.inspect import find_task, read_tasks
+
+    with tempfile.TemporaryDirectory(prefix="felix-mlir-") as folder:
+        described = describe_task(find_task(read_tasks(model, target, Path(folder)), task), settings or [])
+    if as_json:
+        print(json.dumps(described, indent=2))
+    else:
+        show_features(described)
 
 
 def main() -> None:
