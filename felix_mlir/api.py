@@ -53,7 +53,7 @@ class TunedModule:
         import iree.runtime as rt
 
         from felix_mlir.importers import PARAMETER_SCOPE
-        from felix_mlir.measure.signature import read_signature
+        from felix_mlir.measure.signature import entry_point
 
         config = rt.Config("local-task")
         module = rt.VmModule.mmap(config.vm_instance, str(vmfb))
@@ -65,7 +65,7 @@ class TunedModule:
             provider = index.create_provider(scope=PARAMETER_SCOPE)
             modules.insert(1, rt.create_io_parameters_module(config.vm_instance, provider))
         self._context = rt.SystemContext(vm_modules=modules, config=config)
-        self._function = self._context.modules[module.name][read_signature(vmfb).function]
+        self._function = self._context.modules[module.name][entry_point(vmfb)]
 
     def __call__(self, *inputs: Any) -> np.ndarray | tuple[np.ndarray, ...]:
         results = self._function(*(np.asarray(value) for value in inputs))

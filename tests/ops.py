@@ -141,6 +141,7 @@ func.func @main(%x: tensor<50x768xf32>) -> tensor<50x768xf32> {
 # Every kind of root op the CPU templates claim to cover.
 KINDS: dict[str, str] = {
     "matmul": matmul(50, 96, 72, epilogue=True),
+    "matmul_column": matmul(1, 1, 4096),
     "matmul_wide": matmul(64, 768, 256),
     "batch_matmul": named("batch_matmul", [(12, 50, 64), (12, 64, 50)], (12, 50, 50)),
     "matvec": named("matvec", [(512, 300), (300,)], (512,)),

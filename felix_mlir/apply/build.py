@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ def compile_to_flow(
 ) -> BuildOutcome:
     """Compile a model to the `flow` phase, where its dispatches are formed; `output` becomes MLIR bytecode."""
     output.parent.mkdir(parents=True, exist_ok=True)
-    temporary = output.with_name(f".{output.name}")
+    temporary = output.with_name(f".{output.name}.{os.getpid()}")
     outcome = run_compiler(
         [
             tool_path("iree-compile"), str(model.mlir), *target.compile_flags, *model.compile_flags(),
@@ -58,7 +59,7 @@ def build_model(
 ) -> ModelBuild:
     """Compile a model from its `flow` phase to `output`, with `configurations` by executable name."""
     output.parent.mkdir(parents=True, exist_ok=True)
-    temporary = output.with_name(f".{output.name}")
+    temporary = output.with_name(f".{output.name}.{os.getpid()}")
     chosen = output.with_name(f"{output.stem}.configurations.json")
     landing = output.with_name(f"{output.stem}.landing.json")
     chosen.write_text(json.dumps({name: c.to_json() for name, c in configurations.items()}))

@@ -20,6 +20,7 @@ from felix_mlir.tasks.extract import group_executables
 
 MANIFEST_FORMAT = 1
 _TIMEOUT_S = 900.0
+_KEYS = {"format", "model", "target", "versions", "alternative", "tasks"}
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,14 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         raise RequestError(f"{directory} holds no tuning result: run felix-mlir tune MODEL --out {directory}")
     try:
         manifest = json.loads(path.read_text())
-        known = manifest["format"] == MANIFEST_FORMAT
-    except (ValueError, KeyError, TypeError) as error:
+        version_ = manifest["format"]
+        is_whole = manifest.keys() >= _KEYS and "iree-base-compiler" in manifest["versions"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RequestError(f"{path} is damaged: tune again") from error
-    if not known:
+    if version_ != MANIFEST_FORMAT:
         raise RequestError(f"{path} was written by another version of felix-mlir: tune again")
+    if not is_whole:
+        raise RequestError(f"{path} is damaged: tune again")
     return manifest
 
 
@@ -60,7 +64,12 @@ def compile_tuned(source: str, target_name: str, directory: Path, output: Path) 
     tuned_with = manifest["versions"]["iree-base-compiler"]
     if tuned_with != compiler:
         raise RequestError(f"{directory} was tuned with iree-base-compiler {tuned_with}, not {compiler}: tune again")
-    alternative = alternative_named(manifest["alternative"])
+    try:
+        alternative = alternative_named(manifest["alternative"])
+    except KeyError as error:
+        raise RequestError(f"{directory} uses an alternative this version does not know: tune again") from error
+    if output.is_dir():
+        raise RequestError(f"{output} is a directory: name the module to write")
     work = output.absolute().with_name(f".{output.name}.work")
     try:
         model = load_model(source, work)
@@ -86,7 +95,9 @@ def compile_tuned(source: str, target_name: str, directory: Path, output: Path) 
         if model.parameters is not None and not model.embed_parameters:
             parameters = output.with_suffix(".irpa")
             shutil.copyfile(model.parameters, parameters)
-    finally:
+    except RequestError:
         shutil.rmtree(work, ignore_errors=True)
+        raise
+    shutil.rmtree(work)  # Kept after a WorkError: its files reproduce it.
     landed = tuple(id_ for id_ in tuned if id_ in groups)
     return Applied(landed, tuple(id_ for id_ in tuned if id_ not in groups), parameters)

@@ -8,14 +8,13 @@ import os
 import shutil
 import threading
 from collections.abc import Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from felix_mlir.compiler.process import BuildOutcome, BuildStatus, kill_group, run_compiler
-
-INTERRUPT_POLL_S = 0.05
+from felix_mlir.compiler.parallel import run_parallel
+from felix_mlir.compiler.process import BuildOutcome, BuildStatus, run_compiler
 
 
 @dataclass(frozen=True)
@@ -47,18 +46,7 @@ class Builder:
         that came from the cache has 0 seconds. Ctrl-C kills every child before it passes.
         """
         self._cache.mkdir(parents=True, exist_ok=True)
-        threads: set[int] = set()
-        with ThreadPoolExecutor(self._workers, initializer=lambda: threads.add(threading.get_native_id())) as pool:
-            futures: list[Future[BuildOutcome]] = []
-            try:
-                for job in jobs:
-                    futures.append(pool.submit(self._build, job))
-                for future in wait(futures, return_when=FIRST_EXCEPTION).done:
-                    future.result()  # Raises what one of them raised while others still run.
-                return [future.result() for future in futures]
-            except BaseException:
-                _abandon(futures, threads)
-                raise
+        return run_parallel(self._workers, [partial(self._build, job) for job in jobs])
 
     def _build(self, job: BuildJob) -> BuildOutcome:
         command = (*job.command, "-o", str(job.output))
@@ -104,22 +92,3 @@ def _by_content(argument: str) -> str:
 
 def _temporary(output: Path) -> Path:
     return output.with_name(f".{output.name}.{os.getpid()}.{threading.get_native_id()}.tmp")
-
-
-def _abandon(futures: Sequence[Future[BuildOutcome]], threads: set[int]) -> None:
-    # The exception reaches this thread only: the others go on waiting for their children until these end.
-    for future in futures:
-        future.cancel()
-    while True:
-        for thread in tuple(threads):
-            for pid in _children(thread):
-                kill_group(pid)
-        if not wait(futures, timeout=INTERRUPT_POLL_S).not_done:
-            return
-
-
-def _children(thread: int) -> list[int]:
-    try:
-        return [int(pid) for pid in Path(f"/proc/self/task/{thread}/children").read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):  # The thread has ended.
-        return []

@@ -46,7 +46,6 @@ class Report(TypedDict):
     speedup: float
     interval: list[float]
     alternative: str
-    alternative_speedup: float
     alternatives: list[AlternativeReport]
     tasks: list[TaskReport]
     largest_relative_error: float

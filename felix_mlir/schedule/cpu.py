@@ -61,7 +61,7 @@ _VECTOR_LEVELS = (
 
 
 def cpu_templates(dispatch: Dispatch, default: Configuration, limits: CpuLimits) -> list[ScheduleTemplate]:
-    """Return the templates that fit a dispatch; `default` (the compiler's choice) is inside the first one.
+    """Return the templates that fit a dispatch; the sizes of `default`, the compiler's choice, are among the options.
 
     An empty list means no template fits its pipeline.
     """
@@ -89,7 +89,9 @@ def _build(
     constraints = [*_nesting(template), *_vector_sizes(template, limits)]
     if name == CONV_DECOMPOSE:
         constraints += _decomposable_window(template)
-    return ScheduleTemplate(name, dispatch, knobs, tuple(constraints), fixed)
+    # What always holds is no constraint.
+    open_ = tuple(c for c in constraints if c.condition != sympy.true)
+    return ScheduleTemplate(name, dispatch, knobs, open_, fixed)
 
 
 def _op_tiles(op: ComputeOp, root: ComputeOp, levels: Iterable[TileLevel]) -> dict[TileLevel, tuple[Size, ...]]:

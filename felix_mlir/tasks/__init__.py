@@ -9,7 +9,16 @@ from __future__ import annotations
 from felix_mlir.tasks.extract import extract_tasks, task_id
 from felix_mlir.tasks.inputs import read_input_types
 from felix_mlir.tasks.isolate import TensorType
-from felix_mlir.tasks.profile import profile_dispatches
+from felix_mlir.tasks.profile import Profile, profile_dispatches
 from felix_mlir.tasks.task import Task, TunableTask
 
-__all__ = ["Task", "TensorType", "TunableTask", "extract_tasks", "profile_dispatches", "read_input_types", "task_id"]
+__all__ = [
+    "Profile",
+    "Task",
+    "TensorType",
+    "TunableTask",
+    "extract_tasks",
+    "profile_dispatches",
+    "read_input_types",
+    "task_id",
+]

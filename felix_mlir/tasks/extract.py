@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from iree.compiler import ir
 
+from felix_mlir.compiler.parallel import run_parallel
 from felix_mlir.compiler.process import run_compiler, tool_path
 from felix_mlir.schedule import (
     ConfigurationError,
@@ -49,8 +50,7 @@ def extract_tasks(flow: Path, target: Target, directory: Path) -> list[Task]:
         module = ir.Module.parse(flow.read_bytes(), context)
         groups = _group(module, target)
         programs = [_isolated(module, group, directory / group.id) for group in groups]
-        with ThreadPoolExecutor(target.cores) as pool:
-            failures = list(pool.map(lambda program: _configure(program[0], target), programs))
+        failures = run_parallel(target.cores, [partial(_configure, program[0], target) for program in programs])
         return [
             _task(group, program, inputs, reason or failure)
             for group, (program, inputs, reason), failure in zip(groups, programs, failures, strict=True)
@@ -71,8 +71,7 @@ def _group(module: ir.Module, target: Target) -> list[_Group]:
         if op.operation.name == "util.func":
             for call in walk(op):
                 if call.name == "flow.dispatch":
-                    entry = str(ir.ArrayAttr(call.attributes["entry_points"])[0])
-                    calls.setdefault(entry.split("::")[0].removeprefix("@"), []).append(call)
+                    calls.setdefault(_executable_of(call), []).append(call)
     groups: dict[str, _Group] = {}
     for op in module.body.operations:
         if op.operation.name == "flow.executable":
@@ -99,11 +98,12 @@ def _isolated(module: ir.Module, group: _Group, folder: Path) -> tuple[Path | No
     """Write the isolated program; returns its path, argument types and, when there is none, the reason."""
     if not group.calls:
         return None, (), "it runs only once, when the model is loaded"
-    # Executables of one group differ in name only, so the first stands for all; its own call names it.
-    name = _symbol(group.executables[0])
-    call = next(c for c in group.calls if str(ir.ArrayAttr(c.attributes["entry_points"])[0]).startswith(f"@{name}::"))
+    # Executables of one group differ in name only, so the one that some call names stands for all.
+    call = group.calls[0]
+    name = _executable_of(call)
+    executable = next(op for op in group.executables if _symbol(op) == name)
     try:
-        program, inputs = isolate(module, group.executables[0], call)
+        program, inputs = isolate(module, executable, call)
     except IsolationError as error:
         return None, (), str(error)
     folder.mkdir(parents=True, exist_ok=True)
@@ -180,6 +180,11 @@ def cpu_limits(module: ir.Operation) -> CpuLimits:
         return int(match.group(1))
 
     return CpuLimits(number("native_vector_size"), number("max_stack_allocation_size"))
+
+
+def _executable_of(call: ir.Operation) -> str:
+    entry = ir.SymbolRefAttr(ir.ArrayAttr(call.attributes["entry_points"])[0])
+    return entry.value[0]
 
 
 def _symbol(op: ir.Operation) -> str:

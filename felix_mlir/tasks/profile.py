@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from felix_mlir.compiler.process import tool_path
@@ -14,11 +16,34 @@ from felix_mlir.errors import WorkError
 _TIMEOUT_S = 300.0
 
 
-def profile_dispatches(module: Path, arguments: Sequence[str], device: str, min_time_s: float) -> dict[str, float]:
-    """Run a compiled model under IREE's host profiler; returns nanoseconds per launch by entry point.
+@dataclass(frozen=True)
+class Profile:
+    """What the launches of each entry point took while the model ran, by the entry point's name.
 
-    `arguments` are iree-benchmark-module's own (function, inputs, parameters). The mean of a launch is over all call
-    sites of the entry point. Raises WorkError when the run or the profile fails.
+    Launches inside loops count as often as they were made.
+    """
+
+    total_ns: Mapping[str, float]
+    launches: Mapping[str, int]
+
+    def share(self, exports: Sequence[str]) -> float:
+        """Return the part of all dispatch time that these entry points took."""
+        return self._total(exports) / (sum(self.total_ns.values()) or 1.0)
+
+    def launch_s(self, exports: Sequence[str]) -> float:
+        """Return the mean time of one launch of these entry points, in seconds; 0 if there was none."""
+        launches = sum(self.launches.get(export, 0) for export in exports)
+        return 1e-9 * self._total(exports) / launches if launches else 0.0
+
+    def _total(self, exports: Sequence[str]) -> float:
+        return sum(self.total_ns.get(export, 0.0) for export in exports)
+
+
+def profile_dispatches(module: Path, arguments: Sequence[str], device: str, min_time_s: float) -> Profile:
+    """Run a compiled model under IREE's host profiler.
+
+    `arguments` are iree-benchmark-module's own (function, inputs, parameters). Raises WorkError when the run or the
+    profile fails.
     """
     with tempfile.TemporaryDirectory(prefix="felix-profile-") as folder:
         profile = Path(folder) / "profile.ireeprof"
@@ -28,20 +53,19 @@ def profile_dispatches(module: Path, arguments: Sequence[str], device: str, min_
             f"--device_profiling_output={profile}",
         ])  # fmt: skip
         lines = _run([tool_path("iree-profile"), "dispatch", "--format=jsonl", str(profile)]).splitlines()
-    groups = [json.loads(line) for line in lines if line.startswith("{")]
-    return {
-        group["key"]: group["total_ns"] / group["count"]
-        for group in groups
-        if group.get("type") == "host_dispatch_group" and group["count"]
-    }
+    records = [json.loads(line) for line in lines if line.startswith("{")]
+    groups = [record for record in records if record.get("type") == "host_dispatch_group"]
+    return Profile(
+        {group["key"]: group["total_ns"] for group in groups}, {group["key"]: group["count"] for group in groups}
+    )
 
 
 def _run(command: list[str]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:
-        raise WorkError(f"profiling did not end within {_TIMEOUT_S:g} s: {' '.join(command)}") from error
+        raise WorkError(f"profiling did not end within {_TIMEOUT_S:g} s: {shlex.join(command)}") from error
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[0]
-        raise WorkError(f"profiling failed: {reason} (reproduce: {' '.join(command)})")
+        raise WorkError(f"profiling failed: {reason} (reproduce: {shlex.join(command)})")
     return done.stdout

@@ -31,7 +31,8 @@ class Task:
     `id` is a hash of the canonical IR and the target; `executables` the names they have in this model, `exports`
     their entry points as a profile names them, `count` how often one run of the model launches them. Exactly one
     of `tunable` and `reason` (why the compiler's default is kept) is set. `share` is the part of the model's run
-    time, None before it is profiled.
+    time and `launch_s` what one launch takes inside it, None before it is
+    profiled.
     """
 
     id: str
@@ -44,3 +45,4 @@ class Task:
     tunable: TunableTask | None
     reason: str
     share: float | None = None
+    launch_s: float | None = None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from felix_mlir.apply import ALTERNATIVES, DEFAULT, Alternative
+from felix_mlir.compiler.parallel import run_parallel
 from felix_mlir.compiler.process import BuildOutcome
 from felix_mlir.measure import Status, compare, median
 from felix_mlir.records import Record
@@ -46,11 +46,11 @@ def try_alternatives(stage: ModelStage, default: Build, session: Session, budget
     while untried and not _share_used_up(stage, budget):
         batch, untried = untried[:cores], untried[cores:]
         session.progress.stage(f"compiling the whole model another way: {', '.join(a.name for a in batch)}")
-        with ThreadPoolExecutor(cores) as pool:
-            builds = list(pool.map(stage.build, batch))
+        builds = run_parallel(cores, [partial(stage.build, alternative) for alternative in batch])
         for alternative, (build, outcome) in zip(batch, builds, strict=True):
             record = partial(session.record, task, alternative.name, {})
             known[alternative.name] = _time(stage, default, build, outcome, record, flows)
+            budget.tick()
     results = [AlternativeResult(DEFAULT, Status.OK.value, 1.0, "")]
     for alternative in ALTERNATIVES:
         if alternative.name in known:
@@ -83,11 +83,15 @@ def _time(
     form = _content_hash(build.flow)
     if form in flows and not _changes_code_generation(build.alternative):
         twin = flows[form]
+        if twin is not None and twin.status is not Status.OK:
+            return record(twin.status, message=twin.message, command=twin.command)
         same = stage.default_latency_s
-        latency_s = twin.latency_s if twin else same
-        status = twin.status if twin else Status.OK
-        name = twin.template if twin else DEFAULT.name
-        return record(status, latency_s=latency_s, reference_s=same, message=f"the same program as {name}")
+        return record(
+            Status.OK,
+            latency_s=twin.latency_s if twin else same,
+            reference_s=twin.reference_s if twin else same,
+            message=f"the same program as {twin.template if twin else DEFAULT.name}",
+        )
     first, second = stage.interleave([default.vmfb, build.vmfb], _PAIRS, _SECONDS)
     failed = next((m for m in (second, first) if m.status is not Status.OK), None)
     if failed is not None:

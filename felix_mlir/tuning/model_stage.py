@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 
 from felix_mlir.apply import (
@@ -26,10 +27,10 @@ from felix_mlir.measure import (
     load_arrays,
     save_arrays,
 )
-from felix_mlir.measure.signature import read_signature
-from felix_mlir.tasks import Task, extract_tasks, profile_dispatches, read_input_types
+from felix_mlir.measure.signature import entry_point
+from felix_mlir.tasks import Profile, Task, extract_tasks, profile_dispatches, read_input_types
 from felix_mlir.tuning.session import Session, failure
-from felix_mlir.tuning.workspace import Workspace
+from felix_mlir.tuning.workspace import Workspace, copy_whole
 
 # The first compile of a model has nothing to be compared with; it may be large.
 FIRST_COMPILE_TIMEOUT_S = 900.0
@@ -37,6 +38,7 @@ _SLOWEST_BUILD_FACTOR = 6.0
 _SHORTEST_TIMEOUT_S = 60.0
 _RUN_TIMEOUT_S = 300.0
 _PROFILE_S = 0.5
+_SHORT_NAMES = {"bfloat16": "bf16"}
 # An interleaved comparison of a slow model is cut down to about this, if it can be.
 _LONGEST_S = 20.0
 
@@ -72,19 +74,16 @@ class ModelStage:
         if build is None:
             if outcome.status is BuildStatus.COMPILE_ERROR:
                 raise RequestError(f"iree-compile rejects {self._model.mlir.name}: {outcome.message}")
-            raise WorkError(f"compiling the model: {outcome.message} (reproduce: {' '.join(outcome.command)})")
+            raise WorkError(f"compiling the model: {outcome.message} (reproduce: {shlex.join(outcome.command)})")
         self.timeout_s = max(_SHORTEST_TIMEOUT_S, _SLOWEST_BUILD_FACTOR * self.build_seconds)
-        shutil.copyfile(build.vmfb, self._workspace.default)
-        signature = read_signature(build.vmfb)
-        self.function = signature.function
-        types = signature.inputs
-        if types is None:
-            types = [(t.shape, t.dtype) for t in read_input_types(build.flow, signature.function)]
-        inputs = self._model.inputs or random_inputs(types, seed=0)
+        copy_whole(build.vmfb, self._workspace.default)
+        self.function = entry_point(build.vmfb)
+        inputs = self._model.inputs
+        if inputs is None:
+            types = read_input_types(build.flow, self.function)
+            inputs = random_inputs([(t.shape, t.dtype) for t in types], seed=0)
         save_arrays(self._workspace.inputs, "arg", list(inputs))
-        measurement = self._session.runner.measure(
-            self.program(build.vmfb, check=False), Timing(0.3, 3), _RUN_TIMEOUT_S, self._workspace.expected
-        )
+        measurement = self.run(build.vmfb, save_outputs=self._workspace.expected)
         if measurement.latency_s is None:
             raise WorkError(f"running the model as the compiler builds it by default: {failure(measurement)}")
         self.default_latency_s = measurement.latency_s
@@ -95,9 +94,13 @@ class ModelStage:
         """Return the model's inputs, and its weights where they are outside, as IREE's tools take them."""
         arguments: list[str] = []
         for index, array in enumerate(load_arrays(self._workspace.inputs, "arg")):
-            path = self._workspace.work / f"input{index}.npy"
-            np.save(path, array)
-            arguments.append(f"--input=@{path}")
+            shape = "x".join(map(str, array.shape))
+            if array.dtype.isbuiltin == 1:
+                path = self._workspace.work / f"input{index}.npy"
+                np.save(path, array)
+                arguments.append(f"--input=@{path}")
+            else:  # IREE's tools read no .npy of the types ml_dtypes adds; for a profile any values will do.
+                arguments.append(f"--input={shape}x{_SHORT_NAMES[array.dtype.name]}=1")
         if self._model.parameters is not None and not self._model.embed_parameters:
             arguments.append(f"--parameters={PARAMETER_SCOPE}={self._model.parameters}")
         return arguments
@@ -133,15 +136,21 @@ class ModelStage:
     def tasks(self, build: Build) -> list[Task]:
         """Return the tasks of a build of the model, each with its share of the run time."""
         tasks = extract_tasks(build.flow, self._session.target, self._workspace.work / "tasks")
-        launches = self.profile(build.vmfb)
-        costs = [sum(launches.get(e, 0.0) for e in task.exports) / len(task.exports) * task.count for task in tasks]
-        total = sum(costs) or 1.0
-        return [replace(task, share=cost / total) for task, cost in zip(tasks, costs, strict=True)]
+        profile = self.profile(build.vmfb)
+        return [
+            replace(task, share=profile.share(task.exports), launch_s=profile.launch_s(task.exports)) for task in tasks
+        ]
 
-    def profile(self, vmfb: Path) -> dict[str, float]:
-        """Return nanoseconds per launch of each entry point, inside the running model."""
+    def profile(self, vmfb: Path) -> Profile:
+        """Return what each entry point takes inside the running model."""
         arguments = [f"--function={self.function}", *self.input_arguments()]
         return profile_dispatches(vmfb, arguments, self._session.target.device, _PROFILE_S)
+
+    def run(self, vmfb: Path, save_outputs: Path | None = None) -> Measurement:
+        """Run one build, check its outputs (unless they are to be the reference) and time it."""
+        return self._session.runner.measure(
+            self.program(vmfb, check=save_outputs is None), Timing(0.3, 3), _RUN_TIMEOUT_S, save_outputs
+        )
 
     def interleave(self, vmfbs: Sequence[Path], pairs: int, seconds: float) -> tuple[Measurement, ...]:
         """Time builds of the model in turn, `seconds` each in up to `pairs` rounds, checking their outputs.
@@ -164,5 +173,5 @@ def model_tolerance(types: Sequence[np.dtype]) -> float:
     A model chains many reductions, each reassociated: eight hundred roundings of the type are the allowance, about
     1e-4 for f32.
     """
-    floats = [np.finfo(type_).eps for type_ in types if np.issubdtype(type_, np.floating)]
-    return min(0.05, 800 * float(max(floats, default=0.0)))
+    inexact = [float(ml_dtypes.finfo(type_).eps) for type_ in types if type_.kind not in "iub"]
+    return min(0.05, 800 * max(inexact, default=0.0))

@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
 from felix_mlir.apply import MANIFEST_FORMAT
-from felix_mlir.measure import Measurement, compare, median
+from felix_mlir.measure import compare, median
 from felix_mlir.options import TuneOptions
 from felix_mlir.report import AlternativeReport, Report, TaskReport
 from felix_mlir.tasks import Task
 from felix_mlir.tuning.alternatives import AlternativeResult
-from felix_mlir.tuning.model_stage import Build
+from felix_mlir.tuning.finish import Outcome
 from felix_mlir.tuning.session import Session
 from felix_mlir.tuning.task_tuner import Choice, TaskTuner
 from felix_mlir.tuning.workspace import Workspace
 
 _PACKAGES = ("felix-mlir", "iree-base-compiler", "iree-base-runtime", "torch-mlir", "torch")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The build that won the final comparison, every build's interleaved samples, and what each task ended with.
-
-    The schedules of `choices` are in the winner only if that is "tuned".
-    """
-
-    winner: str
-    build: Build
-    measured: Mapping[str, Measurement]
-    choices: Mapping[str, Choice]
 
 
 def make_manifest(source: str, options: TuneOptions, session: Session, outcome: Outcome) -> dict[str, Any]:
@@ -66,12 +52,12 @@ def make_report(
     alternatives: Sequence[AlternativeResult],
     tasks: Sequence[Task],
     tuners: Mapping[str, TaskTuner],
+    skipped: Mapping[str, str],
     notes: Sequence[str],
 ) -> Report:
     """Return report.json."""
     default, result = outcome.measured["default"], outcome.measured[outcome.winner]
     gain = compare(default.samples, result.samples)
-    alternative = outcome.measured.get("alternative", default)
     files = {
         "tuned": workspace.tuned, "default": workspace.default, "records": options.db or workspace.records,
         "manifest": workspace.manifest, "report": workspace.report,
@@ -85,9 +71,11 @@ def make_report(
         speedup=gain.ratio,
         interval=[gain.low, gain.high],
         alternative=outcome.build.alternative.name,
-        alternative_speedup=compare(default.samples, alternative.samples).ratio if alternative.samples else 1.0,
         alternatives=[_alternative_report(alternative) for alternative in alternatives],
-        tasks=[_task_report(task, outcome.choices.get(task.id), tuners.get(task.id)) for task in tasks],
+        tasks=[
+            _task_report(task, outcome.choices.get(task.id), tuners.get(task.id), skipped.get(task.id, task.reason))
+            for task in tasks
+        ],
         largest_relative_error=result.error or 0.0,
         tolerance=tolerance,
         budget_s=options.budget_s,
@@ -106,13 +94,8 @@ def _alternative_report(result: AlternativeResult) -> AlternativeReport:
     )
 
 
-def _task_report(task: Task, choice: Choice | None, tuner: TaskTuner | None) -> TaskReport:
+def _task_report(task: Task, choice: Choice | None, tuner: TaskTuner | None, skipped: str) -> TaskReport:
     candidate = choice.candidate if choice else None
-    reason = task.reason
-    if not reason and tuner is None:
-        reason = "its share of the run time is too small to matter, or it does not run alone"
-    elif not reason and candidate is None:
-        reason = "no candidate was faster beyond the noise"
     return TaskReport(
         id=task.id,
         kind=task.kind,
@@ -127,5 +110,5 @@ def _task_report(task: Task, choice: Choice | None, tuner: TaskTuner | None) -> 
         speedup=choice.ratio if choice else None,
         interval=list(choice.interval) if choice else None,
         trials={status.value: number for status, number in tuner.counts.items()} if tuner else {},
-        reason=reason if candidate is None else "",
+        reason=choice.reason if choice else skipped,
     )

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import shutil
+import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from felix_mlir.apply import Alternative, build_model
+from felix_mlir.apply import Alternative
 from felix_mlir.errors import RequestError, WorkError
 from felix_mlir.importers import Model, load_model
-from felix_mlir.measure import Comparison, Measurement, Status, Verdict, compare
 from felix_mlir.options import TuneOptions
 from felix_mlir.report import Progress, Report, TaskRow
 from felix_mlir.search import SEARCHERS, next_task
@@ -20,19 +19,18 @@ from felix_mlir.target import Target, parse_target
 from felix_mlir.tasks import Task
 from felix_mlir.tuning.alternatives import AlternativeResult, try_alternatives
 from felix_mlir.tuning.budget import Budget
+from felix_mlir.tuning.finish import FINAL_S, Finish, Outcome
 from felix_mlir.tuning.model_stage import Build, ModelStage
-from felix_mlir.tuning.results import Outcome, make_manifest, make_report
+from felix_mlir.tuning.results import make_manifest, make_report
 from felix_mlir.tuning.session import Session, open_session
 from felix_mlir.tuning.task_tuner import Choice, TaskTuner
-from felix_mlir.tuning.workspace import Workspace, write_json
+from felix_mlir.tuning.workspace import State, Workspace, copy_whole, write_json
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
 _ROUND = 12
-_FINAL_PAIRS = 21
-_FINAL_S = 1.0
 # Tasks that take less of the model's time cannot move it beyond the noise.
 _SMALLEST_SHARE = 0.005
 # Seconds the final choice takes for one task, its builds included.
@@ -41,8 +39,6 @@ _CHOICE_S_PER_TASK = 2.0
 _SMALLEST_GAIN = 1.02
 # Geometric mean of what tile sizes alone gained on six CPU ops (300 random candidates each) over the default.
 _TYPICAL_GAIN = 1.5
-# In the model a tuned dispatch must not be slower than this part of its default.
-_IN_MODEL_TOLERANCE = 1.02
 
 
 def run_tuning(
@@ -61,19 +57,37 @@ def run_tuning(
         raise RequestError(f"unknown search '{options.search}': choose one of {', '.join(sorted(SEARCHERS))}")
     with Workspace(options.out) as workspace:
         name = str(source) if isinstance(source, str | Path) else type(source).__name__
-        state = workspace.state
-        if state.source and (state.source, state.target) != (name, target.name):
-            raise RequestError(
-                f"{workspace.root} holds results of {state.source} for {state.target}: choose another --out"
-            )
-        budget = Budget(state, options.budget_s, options.trials)
-        if state.finished and budget.exhausted and workspace.report.exists():
-            progress.stage("everything the budget allows was measured in an earlier run; nothing is measured again")
-            return json.loads(workspace.report.read_text())
         progress.stage(f"reading {name}")
         model = load_model(source, workspace.work / "model", example_inputs)
+        identity = _content_hash(model)
+        state = workspace.state
+        if state.model and (state.model, state.target) != (identity, target.name):
+            raise RequestError(
+                f"{workspace.root} holds results of another model, {state.source} for {state.target}: "
+                "choose another --out"
+            )
+        if state.finished_budget is not None and not _asks_for_more(options, state) and workspace.report.exists():
+            progress.stage("an earlier run did all of this; nothing is measured again")
+            return json.loads(workspace.report.read_text())
+        budget = Budget(state, options.budget_s, options.trials)
         with open_session(target, workspace, options.db or workspace.records, progress) as session:
-            return _Run(model, name, options, workspace, session, budget).tune()
+            return _Run(model, name, identity, options, workspace, session, budget).tune()
+
+
+def _asks_for_more(options: TuneOptions, state: State) -> bool:
+    """Whether a request has a limit beyond that of the last finished run in the folder."""
+    budget_s = options.budget_s if options.budget_s is not None else float("inf")
+    trials = options.trials if options.trials is not None else float("inf")
+    return state.finished_budget is None or budget_s > state.finished_budget[0] or trials > state.finished_budget[1]
+
+
+def _content_hash(model: Model) -> str:
+    digest = hashlib.sha256()
+    for path in (model.mlir, model.parameters):
+        if path is not None:
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]
 
 
 class _Run:
@@ -83,6 +97,7 @@ class _Run:
         self,
         model: Model,
         source: str,
+        identity: str,
         options: TuneOptions,
         workspace: Workspace,
         session: Session,
@@ -90,6 +105,7 @@ class _Run:
     ) -> None:
         self._model = model
         self._source = source
+        self._identity = identity
         self._options = options
         self._workspace = workspace
         self._session = session
@@ -97,6 +113,7 @@ class _Run:
         self._progress = session.progress
         self._stage = ModelStage(model, workspace, session)
         self._notes: list[str] = []
+        self._skipped: dict[str, str] = {}
 
     @property
     def _target(self) -> Target:
@@ -107,15 +124,17 @@ class _Run:
         default = self._stage.build_default()
         # Only a model that works takes the folder: a request that was wrong must not.
         state = self._workspace.state
-        state.source, state.target, state.finished = self._source, self._target.name, False
+        state.source, state.target, state.model = self._source, self._target.name, self._identity
+        state.finished_budget = None
         alternatives = try_alternatives(self._stage, default, self._session, self._budget)
         self._checkpoint()
         fastest, base, tasks = self._choose_base(alternatives)
         tuners = self._prepare(tasks)
         self._search(tuners)
         choices = self._choose(tuners)
-        tuned, choices = self._build_tuned(base, tasks, choices)
-        outcome = self._final(default, fastest, tuned, choices)
+        finish = Finish(self._stage, self._session, self._notes)
+        tuned, choices = finish.build_tuned(base, tasks, choices)
+        outcome = finish.compare(default, fastest, tuned, choices)
         return self._write(outcome, alternatives, tasks, tuners)
 
     def _choose_base(self, alternatives: Sequence[AlternativeResult]) -> tuple[Build, Build, list[Task]]:
@@ -146,24 +165,30 @@ class _Run:
             self._progress.stage(f"compiling the whole model again: {alternative.name}")
             again, outcome = self._stage.build(alternative)
             if again is None:
-                raise WorkError(f"compiling the model: {outcome.message} (reproduce: {' '.join(outcome.command)})")
+                raise WorkError(f"compiling the model: {outcome.message} (reproduce: {shlex.join(outcome.command)})")
         return build
 
     def _prepare(self, tasks: Sequence[Task]) -> list[TaskTuner]:
-        """Time each task's isolated default; a task whose default fails alone keeps it, with a note."""
+        """Time each task's isolated default, the costliest first; a task left out keeps the default, with a reason."""
         tuners: list[TaskTuner] = []
         for task in sorted(tasks, key=lambda task: -(task.share or 0.0)):
-            if task.tunable is None or (task.share or 0.0) < _SMALLEST_SHARE:
+            if task.tunable is None:
                 continue
-            cost_s = (task.share or 0.0) * self._stage.default_latency_s
+            if (task.share or 0.0) < _SMALLEST_SHARE:
+                self._skipped[task.id] = f"its share of the run time is below {_SMALLEST_SHARE:.1%}"
+                continue
+            if self._budget.remaining_s <= self._reserve_s(len(tuners) + 1):
+                self._skipped[task.id] = "the budget did not reach it"
+                continue
+            model_s = self._stage.default_latency_s
             seed = self._options.seed + int(task.id[:8], 16)
             folder = self._workspace.work / "tasks" / task.id
-            tuner = TaskTuner(task, cost_s, self._session, SEARCHERS[self._options.search], seed, folder)
+            tuner = TaskTuner(task, model_s, self._session, SEARCHERS[self._options.search], seed, folder)
             self._progress.stage(f"timing {task.kind} {task.id} by itself")
             try:
                 tuner.prepare()
             except WorkError as error:
-                self._notes.append(f"{task.kind} {task.id} keeps the compiler's default: {error}")
+                self._skipped[task.id] = f"its default fails alone: {error}"
                 continue
             tuners.append(tuner)
         self._count(tuners)
@@ -186,7 +211,7 @@ class _Run:
 
     def _reserve_s(self, tasks: int) -> float:
         """Seconds to keep for what follows the search: choosing, building, and the final comparison."""
-        comparison_s = self._stage.interleave_seconds(3, _FINAL_S)
+        comparison_s = self._stage.interleave_seconds(3, FINAL_S)
         return _CHOICE_S_PER_TASK * tasks + 2 * self._stage.build_seconds + comparison_s
 
     def _choose(self, tuners: Sequence[TaskTuner]) -> dict[str, Choice]:
@@ -197,74 +222,6 @@ class _Run:
             self._checkpoint()
         return choices
 
-    def _build_tuned(
-        self, base: Build, tasks: Sequence[Task], choices: dict[str, Choice]
-    ) -> tuple[Build | None, dict[str, Choice]]:
-        """Build the model with every chosen schedule, then drop those that are slower inside the model."""
-        tuned = self._build_with(base, tasks, choices)
-        if tuned is None:
-            return None, choices
-        before, after = self._stage.profile(base.vmfb), self._stage.profile(tuned.vmfb)
-        slower = [
-            task
-            for task in tasks
-            if task.id in choices
-            and choices[task.id].candidate is not None
-            and any(after.get(e, 0.0) > _IN_MODEL_TOLERANCE * before.get(e, float("inf")) for e in task.exports)
-        ]
-        if not slower:
-            return tuned, choices
-        kept = dict(choices)
-        for task in slower:
-            self._notes.append(f"{task.kind} {task.id}: faster alone but not inside the model, so it keeps the default")
-            kept[task.id] = replace(choices[task.id], candidate=None, configuration=None)
-        return self._build_with(base, tasks, kept), kept
-
-    def _build_with(self, base: Build, tasks: Sequence[Task], choices: dict[str, Choice]) -> Build | None:
-        configurations = {
-            executable: configuration
-            for task in tasks
-            if task.id in choices and (configuration := choices[task.id].configuration) is not None
-            for executable in task.executables
-        }
-        if not configurations:
-            return None
-        self._progress.stage("compiling the model with the tuned tasks")
-        output = self._workspace.work / "tuned" / "model.vmfb"
-        timeout_s = self._stage.timeout_s
-        build = build_model(base.flow, base.alternative, self._target, configurations, output, timeout_s)
-        if not build.outcome.ok:
-            raise WorkError(
-                f"compiling the tuned model: {build.outcome.message} (reproduce: {' '.join(build.outcome.command)})"
-            )
-        if build.not_landed:
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in build.not_landed.items())
-            raise WorkError(f"compiling the tuned model: configurations did not land ({reasons})")
-        return Build(base.alternative, base.flow, output)
-
-    def _final(self, default: Build, fastest: Build, tuned: Build | None, choices: dict[str, Choice]) -> Outcome:
-        """Compare default, alternative and tuned model in turn, and keep the fastest that is beyond the noise."""
-        self._progress.stage("comparing the result with the default")
-        builds = {"default": default}
-        if fastest.vmfb != default.vmfb:
-            builds["alternative"] = fastest
-        if tuned is not None:
-            builds["tuned"] = tuned
-        measured = dict(
-            zip(builds, self._stage.interleave([b.vmfb for b in builds.values()], _FINAL_PAIRS, _FINAL_S), strict=True)
-        )
-        if measured["default"].status is not Status.OK:
-            raise WorkError(f"the default model failed in the final comparison: {measured['default'].message}")
-        winner = "default"
-        for name in ("alternative", "tuned"):
-            if name not in measured:
-                continue
-            if measured[name].status is not Status.OK:
-                self._notes.append(f"the {name} model is not used: {measured[name].message}")
-            elif _comparison(measured[winner], measured[name]).verdict is Verdict.FASTER:
-                winner = name
-        return Outcome(winner, builds[winner], measured, choices)
-
     def _write(
         self,
         outcome: Outcome,
@@ -273,9 +230,9 @@ class _Run:
         tuners: Sequence[TaskTuner],
     ) -> Report:
         workspace = self._workspace
-        shutil.copyfile(outcome.build.vmfb, workspace.tuned)
+        copy_whole(outcome.build.vmfb, workspace.tuned)
         if self._model.parameters is not None and not self._model.embed_parameters:
-            shutil.copyfile(self._model.parameters, workspace.parameters)
+            copy_whole(self._model.parameters, workspace.parameters)
             self._notes.append(
                 f"the weights are outside: run it as iree-run-module --module={workspace.tuned} "
                 f"--parameters=model={workspace.parameters}"
@@ -292,20 +249,20 @@ class _Run:
         write_json(workspace.manifest, manifest)
         report = make_report(
             self._source, self._options, workspace, self._stage.tolerance, outcome, alternatives, tasks,
-            {tuner.task.id: tuner for tuner in tuners}, self._notes,
+            {tuner.task.id: tuner for tuner in tuners}, self._skipped, self._notes,
         )  # fmt: skip
         write_json(workspace.report, report)
-        workspace.state.finished = True
+        infinite = float("inf")
+        workspace.state.finished_budget = (
+            infinite if self._options.budget_s is None else self._options.budget_s,
+            infinite if self._options.trials is None else self._options.trials,
+        )
         workspace.save_state()
         return report
 
     def _checkpoint(self) -> None:
         self._budget.tick()
         self._workspace.save_state()
-
-
-def _comparison(first: Measurement, second: Measurement) -> Comparison:
-    return compare(first.samples, second.samples)
 
 
 def _rows(tuners: Sequence[TaskTuner], active: int) -> list[TaskRow]:

@@ -73,7 +73,8 @@ def host_name(target: Target) -> str:
             key.strip(): value.strip()
             for key, _, value in (line.partition(":") for line in cpuinfo.read_text().splitlines())
         }
-        model = " ".join(fields[key] for key in ("model name", "cpu family", "model", "stepping") if fields.get(key))
+        keys = ("model name", "cpu family", "model", "stepping", "CPU implementer", "CPU part")
+        model = " ".join(fields[key] for key in keys if fields.get(key)) or model
     return f"{model} x{target.cores}"
 
 

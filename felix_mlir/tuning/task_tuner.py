@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from iree.compiler import ir
 
 from felix_mlir.compiler.process import BuildOutcome, tool_path
 from felix_mlir.errors import WorkError
 from felix_mlir.importers import random_inputs
 from felix_mlir.measure import (
+    MIN_PAIRS,
     BuildJob,
     Measurement,
     Program,
@@ -26,7 +26,7 @@ from felix_mlir.measure import (
     median,
     save_arrays,
 )
-from felix_mlir.records import DEFAULT_TEMPLATE, Record
+from felix_mlir.records import Record
 from felix_mlir.schedule import Configuration, configured_functions, write_configuration
 from felix_mlir.search import Candidate, Observation, SearcherFactory, TaskProgress
 from felix_mlir.tasks import Task, TunableTask
@@ -43,6 +43,7 @@ _CUTOFF = 3.0
 _DEFAULT_EVERY = 4
 _FINALISTS = 4
 _FINAL_PAIRS = 15
+_LONGEST_FINAL_S = 10.0
 _FINAL_S = 0.25
 
 
@@ -51,7 +52,7 @@ class Choice:
     """The schedule a task ends with: `candidate` None keeps the compiler's default.
 
     Latencies are seconds per launch of the isolated dispatch, default and chosen measured in turn; `ratio` is
-    default over chosen with its 95 % interval.
+    default over chosen with its 95 % interval. `reason` says why the default is kept.
     """
 
     candidate: Candidate | None
@@ -60,18 +61,19 @@ class Choice:
     chosen_s: float
     ratio: float
     interval: tuple[float, float]
+    reason: str = ""
 
 
 class TaskTuner:
     """Proposes, builds, checks and times candidates of one tunable task; every one ends as a record."""
 
     def __init__(
-        self, task: Task, cost_s: float, session: Session, searcher: SearcherFactory, seed: int, folder: Path
+        self, task: Task, model_s: float, session: Session, searcher: SearcherFactory, seed: int, folder: Path
     ) -> None:
         if task.tunable is None:
             raise ValueError(f"task {task.id} is not tunable: {task.reason}")
         self.task = task
-        self.progress = TaskProgress(cost_s)
+        self.progress = TaskProgress((task.share or 0.0) * model_s)
         self._tunable: TunableTask = task.tunable
         self._session = session
         self._folder = folder
@@ -82,7 +84,7 @@ class TaskTuner:
             if (values := template.values_of(self._tunable.default)) and not template.violations(values)
         ]
         self._searcher = searcher(self._tunable.templates, seed, start)
-        launch_s = cost_s / max(1, task.count)
+        launch_s = task.launch_s or _INVOCATION_S
         self._repeats = min(_MAX_REPEATS, max(1, math.ceil(_INVOCATION_S / launch_s)))
         self._text = self._tunable.configured.read_text()
         self._reference_s = 0.0
@@ -126,28 +128,39 @@ class TaskTuner:
         """Time the best candidates and the default in turn; keep the default unless one is faster beyond noise."""
         finalists = [candidate for _, candidate in sorted(self._best.values(), key=lambda pair: pair[0])]
         finalists = [c for c in finalists if self._configuration(c) != self._tunable.default][:_FINALISTS]
-        keep = Choice(None, None, self._reference_s, self._reference_s, 1.0, (1.0, 1.0))
         jobs = [self._job(candidate) for candidate in finalists]
         outcomes = self._session.builder.build(jobs)
-        pairs = [(c, j) for c, j, outcome in zip(finalists, jobs, outcomes, strict=True) if outcome.ok]
-        if not pairs:
-            return keep
-        vmfbs = [self._folder / "default.vmfb", *(job.output for _, job in pairs)]
-        timing = Timing(_FINAL_S, _FINAL_PAIRS)
-        default, *rest = self._session.runner.measure_interleaved(
-            [self._program(vmfb) for vmfb in vmfbs], timing, _RUN_TIMEOUT_S
-        )
-        if default.status is not Status.OK:
-            return keep
+        pairs = [(c, j.output) for c, j, outcome in zip(finalists, jobs, outcomes, strict=True) if outcome.ok]
+        while pairs:
+            measurements = self._interleave([vmfb for _, vmfb in pairs])
+            default, *rest = measurements
+            if default.status is Status.OK:
+                return self._fastest(default, [candidate for candidate, _ in pairs], rest)
+            # A crash or hang ends all programs of a comparison: try with fewer, the best ones last to go.
+            pairs = pairs[: len(pairs) // 2]
+        reason = "no candidate was measured" if not self._best else "no candidate differs from the default"
+        return self._keep(self._reference_s, "its finalists failed" if finalists else reason)
+
+    def _keep(self, default_s: float, reason: str) -> Choice:
+        return Choice(None, None, default_s, default_s, 1.0, (1.0, 1.0), reason)
+
+    def _interleave(self, vmfbs: Sequence[Path]) -> tuple[Measurement, ...]:
+        """Time the default and others in turn; a slow dispatch gets fewer rounds."""
+        programs = [self._program(vmfb) for vmfb in (self._folder / "default.vmfb", *vmfbs)]
+        invocation_s = self._reference_s * self._repeats
+        rounds = max(MIN_PAIRS, min(_FINAL_PAIRS, int(_LONGEST_FINAL_S / (len(programs) * invocation_s))))
+        timeout_s = _RUN_TIMEOUT_S + 10 * rounds * len(programs) * invocation_s
+        return self._session.runner.measure_interleaved(programs, Timing(_FINAL_S, rounds), timeout_s)
+
+    def _fastest(self, default: Measurement, candidates: Sequence[Candidate], rest: Sequence[Measurement]) -> Choice:
         choices = [
-            self._choice(candidate, default, measurement)
-            for (candidate, _), measurement in zip(pairs, rest, strict=True)
-            if measurement.status is Status.OK
+            choice
+            for candidate, measurement in zip(candidates, rest, strict=True)
+            if measurement.status is Status.OK and (choice := self._choice(candidate, default, measurement)) is not None
         ]
-        faster = [choice for choice in choices if choice is not None]
         default_s = median(default.samples) / self._repeats
-        keep = Choice(None, None, default_s, default_s, 1.0, (1.0, 1.0))
-        return max(faster, key=lambda choice: choice.ratio, default=keep)
+        keep = self._keep(default_s, "no candidate was faster beyond the noise")
+        return max(choices, key=lambda choice: choice.ratio, default=keep)
 
     def _choice(self, candidate: Candidate, default: Measurement, measurement: Measurement) -> Choice | None:
         comparison = compare(default.samples, measurement.samples)
@@ -215,7 +228,9 @@ class TaskTuner:
         """Learn from records; latencies of other sessions are scaled by the default measured beside them."""
         observations: list[Observation] = []
         for record in records:
-            if record.template == DEFAULT_TEMPLATE or record.template not in self._templates:
+            template = self._templates.get(record.template)
+            # Another version of the templates may have had other knobs.
+            if template is None or set(record.knobs) != {knob.name for knob in template.knobs}:
                 continue
             candidate = Candidate(record.template, record.knobs)
             latency = record.latency_s
@@ -267,8 +282,8 @@ def task_tolerance(task: TunableTask) -> float:
     """Largest relative error between two schedules: rounding errors of a reassociated sum grow like a random walk."""
     root = task.dispatch.root
     length = math.prod(root.extents[loop] for loop in root.reduction_loops)
-    widths = {o.element_bits for o in root.operands if o.element_type.startswith(("f", "bf"))}
-    mantissa = {64: np.float64, 32: np.float32, 16: np.float16}
-    types = {o.element_type for o in root.operands}
-    eps = 2.0**-8 if "bf16" in types else float(np.finfo(mantissa[min(widths)]).eps) if widths else 0.0
-    return min(0.1, 8 * eps * math.sqrt(max(1, length)))
+    eps = [_EPSILONS[o.element_type] for o in root.operands if o.element_type in _EPSILONS]
+    return min(0.1, 8 * max(eps, default=0.0) * math.sqrt(max(1, length)))
+
+
+_EPSILONS = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -17,15 +18,17 @@ from felix_mlir.errors import RequestError
 class State:
     """What a second run with the same folder must know.
 
-    `spent_s` is the wall-clock time all runs used, `trials` the candidates they measured, `source` the model
-    they tuned, `finished` whether the last one ran to its end.
+    `spent_s` is the wall-clock time all runs used, `trials` the candidates they measured. `source` is what the model
+    was called, `model` a hash of its content. `finished_budget` is the limit in seconds and in trials of the last run
+    if that ran to its end.
     """
 
     source: str = ""
     target: str = ""
+    model: str = ""
     spent_s: float = 0.0
     trials: int = 0
-    finished: bool = False
+    finished_budget: tuple[float, float] | None = None
 
 
 class Workspace:
@@ -46,7 +49,10 @@ class Workspace:
         self.state = State()
 
     def __enter__(self) -> Self:
-        self._lock = (self.work / "lock").open("w")
+        try:
+            self._lock = (self.work / "lock").open("w")
+        except OSError as error:
+            raise RequestError(f"cannot write to {self.root}: {error.strerror}") from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -106,6 +112,13 @@ class Workspace:
     @property
     def _state_file(self) -> Path:
         return self.work / "state.json"
+
+
+def copy_whole(source: Path, destination: Path) -> None:
+    """Copy a file so that a reader finds either the old one or the whole new one."""
+    temporary = destination.with_name(f".{destination.name}.{os.getpid()}")
+    shutil.copyfile(source, temporary)
+    temporary.replace(destination)
 
 
 def write_json(path: Path, data: Any) -> None:

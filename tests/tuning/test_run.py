@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,12 +19,13 @@ import pytest
 from ops import LAYER_NORM
 
 import felix_mlir
-from felix_mlir.compiler.process import BuildOutcome
+from felix_mlir.compiler.process import BuildOutcome, BuildStatus
 from felix_mlir.errors import RequestError
 from felix_mlir.measure import Builder, BuildJob, Runner
 from felix_mlir.options import TuneOptions
+from felix_mlir.records import Store
 from felix_mlir.report import SilentProgress
-from felix_mlir.tuning import alternatives, run_tuning, session, task_tuner
+from felix_mlir.tuning import alternatives, finish, model_stage, run_tuning, session, task_tuner
 from felix_mlir.tuning.budget import Budget
 from felix_mlir.tuning.workspace import State, Workspace
 
@@ -209,8 +211,8 @@ def test_a_folder_serves_one_model_and_one_run_at_a_time(model, tmp_path):
     with Workspace(out), pytest.raises(RequestError, match="another run is using"):
         tune(model, out, 1)
     with Workspace(out) as workspace:
-        workspace.state.source, workspace.state.target = "other.mlir", "cpu"
-    with pytest.raises(RequestError, match=r"holds results of other\.mlir"):
+        workspace.state.source, workspace.state.target, workspace.state.model = "other.mlir", "cpu", "abc"
+    with pytest.raises(RequestError, match=r"holds results of another model, other\.mlir"):
         tune(model, out, 1)
 
 
@@ -257,3 +259,63 @@ def test_large_weights_lie_beside_the_module_and_the_report_says_how_to_run_the_
     with torch.no_grad():
         assert np.allclose(result.module(x.numpy()), module(x).numpy(), atol=1e-6)
     assert compare_modules([tmp_path / "out"])["speedup"] > 0
+
+
+@pytest.mark.usefixtures("two_alternatives")
+def test_a_changed_model_is_another_model_though_its_name_is_the_same(model, tmp_path):
+    tune(model, tmp_path / "out", 0)
+    model.write_text(MODEL.replace("768", "384"))
+    with pytest.raises(RequestError, match="results of another model"):
+        tune(model, tmp_path / "out", 0)
+
+
+@pytest.mark.usefixtures("two_alternatives")
+def test_a_finished_run_is_not_redone_with_what_its_budget_left(model, tmp_path):
+    options = TuneOptions(tmp_path / "out", budget_s=20.0, trials=2)
+    first = run_tuning(str(model), options, SilentProgress())
+    spent = json.loads((tmp_path / "out/work/state.json").read_text())["spent_s"]
+    assert run_tuning(str(model), options, SilentProgress()) == first
+    assert json.loads((tmp_path / "out/work/state.json").read_text())["spent_s"] == spent
+
+
+@pytest.mark.usefixtures("two_alternatives")
+@pytest.mark.parametrize("fault", ["crash", "hang", "compile", "landing"])
+def test_a_tuned_model_that_fails_is_dropped_with_a_note(model, tmp_path, monkeypatch, fault):
+    worker = (sys.executable, str(Path(__file__).with_name("faulty_worker.py")), "--device", "local-task")
+    monkeypatch.setattr(session, "Runner", partial(Runner, command=worker))
+    monkeypatch.setattr(model_stage, "_RUN_TIMEOUT_S", 10.0)
+    original = finish.build_model
+
+    def spoil(flow, alternative, target, configurations, output, timeout_s):
+        build = original(flow, alternative, target, configurations, output, timeout_s)
+        output.with_name(f"{output.name}.{fault}").touch()
+        if fault == "compile":
+            failed = replace(build.outcome, status=BuildStatus.COMPILE_ERROR, message="injected")
+            return replace(build, outcome=failed)
+        if fault == "landing":
+            return replace(build, landing=dict.fromkeys(build.landing, "injected"))
+        return build
+
+    monkeypatch.setattr(finish, "build_model", spoil)
+    # Whatever the finalists measured, one of them is chosen, so that there is a tuned model to fail.
+    monkeypatch.setattr(task_tuner.TaskTuner, "_fastest", choose_any)
+    report = tune(model, tmp_path / "out", 4)
+    assert (tmp_path / "out" / "tuned.vmfb").is_file()
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["tasks"] == {}
+    expected = {"crash": "crash", "hang": "run_timeout", "compile": "injected", "landing": "did not land"}[fault]
+    assert any(expected in note for note in report["notes"]), report["notes"]
+
+
+def choose_any(self, default, candidates, rest):
+    return task_tuner.Choice(candidates[0], self._configuration(candidates[0]), 1e-3, 1e-3, 1.0, (1.0, 1.0))
+
+
+@pytest.mark.usefixtures("two_alternatives")
+def test_records_of_other_templates_are_passed_over(model, tmp_path):
+    report = tune(model, tmp_path / "out", 2)
+    (task,) = report["tasks"]
+    with Store(tmp_path / "out" / "records.db") as store:
+        old = next(record for record in store.find(task=task["id"]))
+        store.add(replace(old, knobs={"old_knob": 8}))
+        store.add(replace(old, template="RetiredExpert"))
+    assert tune(model, tmp_path / "out", 3)["trials"] == 3
