@@ -8,6 +8,7 @@ from typing import TypedDict
 import torch
 from rich.table import Table
 
+from felix_mlir.cli.settings import read_settings
 from felix_mlir.errors import RequestError, WorkError
 from felix_mlir.features import (
     ConstraintProgram,
@@ -20,7 +21,16 @@ from felix_mlir.features import (
 )
 from felix_mlir.report import wide_console
 from felix_mlir.schedule import KnobValues, ScheduleTemplate
-from felix_mlir.symbolic import LoopNest, ReadError, Structure, TilingError, read_nest, structure_of, tile_symbolically
+from felix_mlir.symbolic import (
+    LoopNest,
+    ReadError,
+    Structure,
+    TilingError,
+    lift_shapes,
+    read_nest,
+    structure_of,
+    tile_symbolically,
+)
 from felix_mlir.tasks import Task
 
 # Near enough to exact that the values agree at a glance, warm enough that gradients show the trend.
@@ -47,12 +57,13 @@ class DescribedConstraint(TypedDict):
 
 
 class DescribedFeatures(TypedDict):
-    """What `felix-mlir features --json` prints; `machine` has the values of the machine_... symbols."""
+    """What `felix-mlir features --json` prints; `machine` and `extents` have the values of their symbols."""
 
     task: str
     template: str
     knobs: dict[str, int] | None
     machine: dict[str, int]
+    extents: dict[str, int]
     features: dict[str, DescribedFeature]
     constraints: list[DescribedConstraint]
 
@@ -66,7 +77,7 @@ def describe_task(task: Task, settings: Sequence[str]) -> DescribedFeatures:
     if task.tunable is None:
         raise RequestError(f"task {task.id} has no schedule and so no features: {task.reason}")
     template = task.tunable.templates[0]
-    values = parse_settings(settings, template, template.values_of(task.tunable.default))
+    values = complete_settings(settings, template, template.values_of(task.tunable.default))
     structure = Structure() if values is None else structure_of(template, values)
     try:
         nest = read_nest(tile_symbolically(template, task.tunable.configured, structure), template)
@@ -75,7 +86,7 @@ def describe_task(task: Task, settings: Sequence[str]) -> DescribedFeatures:
         raise WorkError(f"task {task.id}: no features of {task.tunable.configured}: {error}") from error
 
 
-def parse_settings(
+def complete_settings(
     settings: Sequence[str], template: ScheduleTemplate, default: KnobValues | None
 ) -> dict[str, int] | None:
     """Turn `knob=value` settings into a value per knob; knobs not set keep `default`'s. None without settings.
@@ -86,13 +97,12 @@ def parse_settings(
         return None
     names = [knob.name for knob in template.knobs]
     values = dict(default or {})
-    for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not equals or not text.isdigit() or int(text) < 1:
-            raise RequestError(f"--set {setting}: write knob=size, with a size of 1 or more")
+    for name, value in read_settings(settings).items():
+        if value < 1:
+            raise RequestError(f"--set {name}={value}: a size is 1 or more")
         if name not in names:
             raise RequestError(f"no knob is called {name}: this template has {', '.join(names)}")
-        values[name] = int(text)
+        values[name] = value
     missing = [name for name in names if name not in values]
     if missing:
         raise RequestError(f"the default schedule is not one of the template's: set {', '.join(missing)} as well")
@@ -111,13 +121,15 @@ def describe_features(
 
     Raises UnsupportedNestError and UnsupportedExpressionError for a nest without features.
     """
-    features = derive_cpu_features(nest)
-    symbols = machine.values()
+    lifted, extents = lift_shapes(nest)
+    features = derive_cpu_features(lifted)
+    symbols = machine.values() | extents
     return DescribedFeatures(
         task=task_id,
         template=template.name,
         knobs=None if values is None else {knob.name: values[knob.name] for knob in template.knobs},
-        machine=symbols,
+        machine=machine.values(),
+        extents=extents,
         features=_features(features, template, symbols, values, temperature),
         constraints=_constraints(template, values, temperature),
     )

@@ -131,10 +131,11 @@ def schedule(
     as_json: Json = False,
 ) -> None:
     """Print a task's transform script, or the loops it makes: symbolic in the knobs that are not set."""
-    from felix_mlir.cli.schedule import list_schedule, parse_settings, schedule_script, tiled_ir
+    from felix_mlir.cli.schedule import list_schedule, schedule_script, tiled_ir
+    from felix_mlir.cli.settings import read_settings
     from felix_mlir.tuning.inspect import find_task, read_tasks
 
-    fixed = parse_settings(settings or [])
+    fixed = read_settings(settings or [])
     with tempfile.TemporaryDirectory(prefix="felix-mlir-") as folder:
         found = find_task(read_tasks(model, target, Path(folder)), task)
         if as_json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TypedDict
 
 import numpy as np
@@ -39,17 +39,6 @@ class ListedSchedule(TypedDict):
     template: str
     knobs: list[ListedKnob]
     constraints: list[ListedConstraint]
-
-
-def parse_settings(settings: Iterable[str]) -> dict[str, int]:
-    """Read `knob=value` words; raises RequestError."""
-    values: dict[str, int] = {}
-    for setting in settings:
-        name, separator, value = setting.partition("=")
-        if not separator or not value.strip().isdigit():
-            raise RequestError(f"--set {setting}: write it as knob=value with a whole number")
-        values[name.strip()] = int(value)
-    return values
 
 
 def schedule_script(task: Task, fixed: Mapping[str, int]) -> str:

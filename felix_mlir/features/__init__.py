@@ -13,11 +13,13 @@ from felix_mlir.features.derive import derive_cpu_features
 from felix_mlir.features.feature import Feature
 from felix_mlir.features.machine import MachineError, MachineLimits, read_host
 from felix_mlir.features.program import ConstraintProgram, Program
+from felix_mlir.features.report_pass import DispatchFeatures, feature_report_pass
 from felix_mlir.features.tape import UnsupportedExpressionError
 from felix_mlir.features.tiling import UnsupportedNestError
 
 __all__ = [
     "ConstraintProgram",
+    "DispatchFeatures",
     "Feature",
     "MachineError",
     "MachineLimits",
@@ -25,5 +27,6 @@ __all__ = [
     "UnsupportedExpressionError",
     "UnsupportedNestError",
     "derive_cpu_features",
+    "feature_report_pass",
     "read_host",
 ]

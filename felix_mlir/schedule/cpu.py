@@ -53,6 +53,8 @@ _LEVELS: Mapping[TileLevel, tuple[str, TileLevel | None, str]] = {
     TileLevel.CACHE_REDUCTION: ("cache", None, REDUCTION),
     TileLevel.VECTOR_REDUCTION: ("vector", TileLevel.CACHE_REDUCTION, REDUCTION),
 }
+# Copies of the accumulator tile that bufferization was seen to make: two, or three where an edge cuts tiles off.
+_STACK_COPIES = 3
 _VECTOR_LEVELS = (
     TileLevel.VECTOR_COMMON_PARALLEL,
     TileLevel.VECTOR_REDUCTION,
@@ -86,7 +88,11 @@ def _build(
         for op in tiles
     )
     template = ScheduleTemplate(name, dispatch, knobs, (), fixed)
-    constraints = [*_nesting(template), *_vector_sizes(template, limits)]
+    constraints = [
+        *_nesting(template),
+        *_vector_sizes(template, limits),
+        *_accumulators_on_the_stack(template, limits),
+    ]
     if name == CONV_DECOMPOSE:
         constraints += _decomposable_window(template)
     # What always holds is no constraint.
@@ -201,7 +207,7 @@ def _vector_sizes(template: ScheduleTemplate, limits: CpuLimits) -> Iterable[Con
             yield Constraint(f"one vector of {op.name} must stay under {limit} bytes", sympy.Lt(size, limit))
     # A reduction split at the cache level cuts the root op off from its init: fusion into the vector loops stops
     # at the reduction loop, and what initialises the accumulator is vectorised one cache tile at a time.
-    whole = [sympy.Eq(knob.symbol, knob.extent) for knob in template.knobs if knob.level is TileLevel.CACHE_REDUCTION]
+    whole = _whole_reduction(template)
     for op, tiles in zip(template.dispatch.ops, template.tiles, strict=True):
         if whole and op.feeds_root and TileLevel.CACHE_PARALLEL in tiles:
             size = _bytes(op, tiles, (TileLevel.CACHE_PARALLEL,))
@@ -211,9 +217,34 @@ def _vector_sizes(template: ScheduleTemplate, limits: CpuLimits) -> Iterable[Con
             )
 
 
-def _bytes(op: ComputeOp, tiles: Mapping[TileLevel, tuple[Size, ...]], levels: tuple[TileLevel, ...]) -> sympy.Expr:
-    """Bytes of one tile of an op at the innermost of `levels`, in its widest element type."""
-    loops = range(len(op.extents))
+def _accumulators_on_the_stack(template: ScheduleTemplate, limits: CpuLimits) -> Iterable[Constraint]:
+    """With the reduction split at the cache level, a consumer reads the accumulators of a cache tile from the stack."""
+    dispatch = template.dispatch
+    consumed = any(o.producer == dispatch.root_index for op in dispatch.ops for o in op.operands)
+    whole = _whole_reduction(template)
+    if not whole or not consumed:
+        return
+    tiles = template.tiles[dispatch.root_index]
+    size = _STACK_COPIES * _bytes(dispatch.root, tiles, (TileLevel.CACHE_PARALLEL,), PARALLEL)
+    yield Constraint(
+        f"with the reduction split, {_STACK_COPIES} cache tiles of accumulators must fit {limits.stack_bytes} bytes",
+        _or(_and(*whole), sympy.Le(size, limits.stack_bytes)),
+    )
+
+
+def _whole_reduction(template: ScheduleTemplate) -> list[Any]:
+    """Conditions that together say that no cache-level loop splits the reduction."""
+    return [sympy.Eq(k.symbol, k.extent) for k in template.knobs if k.level is TileLevel.CACHE_REDUCTION]
+
+
+def _bytes(
+    op: ComputeOp,
+    tiles: Mapping[TileLevel, tuple[Size, ...]],
+    levels: tuple[TileLevel, ...],
+    kind: str | None = None,
+) -> sympy.Expr:
+    """Bytes of one tile of an op (of its loops of one kind) at the innermost of `levels`, in its widest type."""
+    loops = [loop for loop, loop_kind in enumerate(op.iterator_types) if kind in (None, loop_kind)]
     elements = sympy.Mul(*(_symbolic(_tile(tiles, levels, loop, op.extents[loop])) for loop in loops))
     return elements * (-(-op.element_bits // 8))
 

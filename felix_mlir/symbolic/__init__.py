@@ -11,6 +11,7 @@ from felix_mlir.symbolic.nest import Access, Buffer, Loop, LoopNest, Stage
 from felix_mlir.symbolic.payload import payload
 from felix_mlir.symbolic.read import read_nest
 from felix_mlir.symbolic.script import symbolic_script, tuning_script
+from felix_mlir.symbolic.shapes import lift_shapes
 from felix_mlir.symbolic.sizes import ReadError
 from felix_mlir.symbolic.structure import Structure, structure_of, structures
 
@@ -23,6 +24,7 @@ __all__ = [
     "Stage",
     "Structure",
     "TilingError",
+    "lift_shapes",
     "payload",
     "read_nest",
     "run_script",

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from feature_cases import MACHINE
 
-from felix_mlir.cli.features import describe_features, describe_task, parse_settings, show_features
+from felix_mlir.cli.features import complete_settings, describe_features, describe_task, show_features
 from felix_mlir.errors import RequestError
 from felix_mlir.features import MachineLimits
 from felix_mlir.symbolic import read_nest, tile_symbolically
@@ -39,7 +39,7 @@ def test_expressions_without_values(matmul, capsys):
 def test_values_and_gradients(matmul, capsys):
     task, template, nest = matmul
     default = template.values_of(task.tunable.default)
-    values = parse_settings(["distribution_d0=16", "cache_d0=16"], template, default)
+    values = complete_settings(["distribution_d0=16", "cache_d0=16"], template, default)
     described = describe_features(task.id, template, nest, LIMITS, values)
     assert json.loads(json.dumps(described)) == described
     assert described["knobs"] == values
@@ -55,7 +55,9 @@ def test_values_and_gradients(matmul, capsys):
 
 def test_a_broken_constraint_is_named(matmul, capsys):
     task, template, nest = matmul
-    values = parse_settings(["distribution_d1=48", "cache_d1=32"], template, template.values_of(task.tunable.default))
+    values = complete_settings(
+        ["distribution_d1=48", "cache_d1=32"], template, template.values_of(task.tunable.default)
+    )
     described = describe_features(task.id, template, nest, LIMITS, values)
     broken = [c for c in described["constraints"] if not c["holds"]]
     assert any("cache_d1 must divide distribution_d1" in c["message"] for c in broken)
@@ -68,14 +70,14 @@ def test_a_broken_constraint_is_named(matmul, capsys):
 def test_wrong_settings_are_refused(matmul, setting):
     task, template, _ = matmul
     with pytest.raises(RequestError):
-        parse_settings([setting], template, template.values_of(task.tunable.default))
+        complete_settings([setting], template, template.values_of(task.tunable.default))
 
 
 def test_settings_without_a_default_must_be_complete(matmul):
     _, template, _ = matmul
-    assert parse_settings([], template, None) is None
+    assert complete_settings([], template, None) is None
     with pytest.raises(RequestError, match=r"set .*cache_d1"):
-        parse_settings(["cache_d0=8"], template, None)
+        complete_settings(["cache_d0=8"], template, None)
 
 
 def test_a_task_is_described_with_the_compilers_choice_where_nothing_is_set(matmul):

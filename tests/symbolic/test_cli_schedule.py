@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from felix_mlir.cli.schedule import list_schedule, parse_settings, schedule_script, tiled_ir
+from felix_mlir.cli.schedule import list_schedule, schedule_script, tiled_ir
+from felix_mlir.cli.settings import read_settings
 from felix_mlir.errors import RequestError
 
 ALL = {
@@ -67,7 +68,7 @@ def test_task_without_a_template_says_why(task):
 
 
 def test_settings_are_read_as_written():
-    assert parse_settings(["a=4", " b = 16"]) == {"a": 4, "b": 16}
+    assert read_settings(["a=4", " b = 16"]) == {"a": 4, "b": 16}
     for wrong in ("a", "a=", "a=x", "a=-1"):
         with pytest.raises(RequestError, match="write it as knob=value"):
-            parse_settings([wrong])
+            read_settings([wrong])
