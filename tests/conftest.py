@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ class KindTasks:
     @property
     def root(self) -> Task:
         """The task that holds the op itself: the one with the most work."""
-        return max((t for t in self.tasks if t.tunable), key=lambda t: t.tunable.dispatch.operations)
+        return max((t for t in self.tasks if t.tunable), key=lambda t: prod(t.iteration_space))
 
 
 @pytest.fixture(scope="session")

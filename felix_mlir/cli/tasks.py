@@ -5,9 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from rich.table import Table
-
-from felix_mlir.report import wide_console
+from felix_mlir.report import identity_cells, task_table, wide_console
 from felix_mlir.tuning.inspect import InspectedTask, inspect_tasks
 
 
@@ -18,15 +16,7 @@ def list_tasks(source: str, target: str) -> list[InspectedTask]:
 
 
 def show_tasks(tasks: list[InspectedTask]) -> None:
-    table = Table("task", "root op", "iteration space", "types", "count", "share", "template", box=None, pad_edge=False)
+    table = task_table("template")
     for task in tasks:
-        table.add_row(
-            task["id"],
-            task["kind"],
-            "x".join(map(str, task["iteration_space"])),
-            task["element_types"],
-            str(task["count"]),
-            f"{task['share']:.1%}",
-            ", ".join(task["templates"]) or f"none: {task['reason']}",
-        )
+        table.add_row(*identity_cells(task), ", ".join(task["templates"]) or f"none: {task['reason']}")
     wide_console().print(table)

@@ -7,7 +7,7 @@ serve as a store, WorkError for a write that fails, ValueError for a record that
 
 from __future__ import annotations
 
-from felix_mlir.records.record import DEFAULT_TEMPLATE, Record
+from felix_mlir.records.record import Record
 from felix_mlir.records.store import Imported, Store
 
-__all__ = ["DEFAULT_TEMPLATE", "Imported", "Record", "Store"]
+__all__ = ["Imported", "Record", "Store"]

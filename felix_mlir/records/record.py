@@ -12,8 +12,6 @@ from typing import Any
 
 from felix_mlir.measure.status import Status
 
-DEFAULT_TEMPLATE = "default"
-
 
 def plain_knobs(knobs: Mapping[str, int]) -> dict[str, int]:
     """Return a copy with Python's own integers (numpy's do not become JSON); TypeError for other types."""
@@ -28,12 +26,11 @@ def _now() -> str:
 class Record:
     """How one candidate of one task ended on one machine.
 
-    `task` is the task's hash, `template` the schedule template ("default" with no knobs for the compiler's
-    own configuration), `knobs` its integers by name, `target`, `compiler` (its version) and `host` what the
-    outcome depends on. `latency_s` is the median corrected for drift, in seconds per invocation, None if
-    there is none; `samples` are seconds per invocation as measured; `reference_s` is the default's latency
-    measured beside it. `message` says what went wrong, `command` reproduces it, `created` is an ISO time in
-    UTC.
+    `task` is the task's hash, `template` the schedule template and `knobs` its integers by name (for a whole model
+    compiled another way: the model's hash, the alternative's name, no knobs). `target`, `compiler` (its version) and
+    `host` are what the outcome depends on. `latency_s` is the median corrected for drift, in seconds per invocation,
+    None if there is none; `samples` are seconds per invocation as measured; `reference_s` is the default's latency
+    measured beside it. `message` says what went wrong, `command` reproduces it, `created` is an ISO time in UTC.
 
     Raises ValueError for a status OK without latency and for a time that is not positive and finite,
     TypeError for a knob that is no integer.

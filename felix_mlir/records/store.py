@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from felix_mlir.errors import RequestError, WorkError
-from felix_mlir.measure.status import Status
 from felix_mlir.records.record import FIELDS, Record, plain_knobs
 
 SCHEMA_VERSION = 1
@@ -103,37 +102,7 @@ class Store:
         host: str | None = None,
     ) -> list[Record]:
         """Return the records with these properties (None: any), oldest first."""
-        return self._select("ORDER BY id", task=task, target=target, compiler=compiler, host=host)
-
-    def best(self, *, task: str, target: str, compiler: str, host: str) -> Record | None:
-        """Return the OK record with the smallest latency relative to the default's beside it, if any.
-
-        Dividing by the default makes sessions on a machine that is faster today comparable; a record without
-        reference comes after all that have one, by its latency.
-        """
-        order = "ORDER BY reference_s IS NULL, latency_s / coalesce(reference_s, 1), id LIMIT 1"
-        properties = {"task": task, "target": target, "compiler": compiler, "host": host}
-        found = self._select(order, **properties, status=Status.OK.value)
-        return found[0] if found else None
-
-    def seen(
-        self, *, task: str, template: str, knobs: Mapping[str, int], target: str, compiler: str, host: str
-    ) -> Record | None:
-        """Return the newest record of a candidate, so that nothing is measured twice.
-
-        Whatever its status: a candidate that timed out or crashed once is not tried again with the same
-        store.
-        """
-        found = self._select(
-            "ORDER BY id DESC LIMIT 1",
-            task=task,
-            template=template,
-            knobs=_canonical(knobs),
-            target=target,
-            compiler=compiler,
-            host=host,
-        )
-        return found[0] if found else None
+        return self._select(task=task, target=target, compiler=compiler, host=host)
 
     def export_jsonl(self, path: Path) -> None:
         """Write all records to `path`, one JSON object a line, oldest first; the file appears whole."""
@@ -232,10 +201,12 @@ class Store:
         except sqlite3.Error as problem:
             raise WorkError(f"cannot write to {self._path}: {problem}") from problem
 
-    def _select(self, order: str, **properties: str | None) -> list[Record]:
+    def _select(self, **properties: str | None) -> list[Record]:
         wanted = {column: value for column, value in properties.items() if value is not None}
         where = " AND ".join(f"{column} = ?" for column in wanted) or "1"
-        rows = self._connection.execute(f"SELECT {_COLUMNS} FROM records WHERE {where} {order}", tuple(wanted.values()))
+        rows = self._connection.execute(
+            f"SELECT {_COLUMNS} FROM records WHERE {where} ORDER BY id", tuple(wanted.values())
+        )
         return [_record(row) for row in rows]
 
 

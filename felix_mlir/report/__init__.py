@@ -5,7 +5,16 @@ Contract: the terminal shows nothing that report.json does not hold.
 
 from __future__ import annotations
 
-from felix_mlir.report.document import AlternativeReport, Report, TaskReport, show, task_table, wide_console
+from felix_mlir.report.document import (
+    AlternativeReport,
+    Report,
+    TaskIdentity,
+    TaskReport,
+    identity_cells,
+    show,
+    task_table,
+    wide_console,
+)
 from felix_mlir.report.progress import (
     PlainProgress,
     Progress,
@@ -20,8 +29,10 @@ __all__ = [
     "Progress",
     "Report",
     "SilentProgress",
+    "TaskIdentity",
     "TaskReport",
     "TaskRow",
+    "identity_cells",
     "show",
     "task_table",
     "terminal_progress",

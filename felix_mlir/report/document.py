@@ -9,8 +9,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
 
-class TaskReport(TypedDict):
-    """`default_us` and `tuned_us` are of one launch, isolated; None where the task was not tuned."""
+class TaskIdentity(TypedDict):
+    """What a task is, for every table that lists tasks."""
 
     id: str
     kind: str
@@ -18,6 +18,11 @@ class TaskReport(TypedDict):
     element_types: str
     count: int
     share: float | None
+
+
+class TaskReport(TaskIdentity):
+    """`default_us` and `tuned_us` are of one launch, isolated; None where the task was not tuned."""
+
     template: str | None
     knobs: dict[str, int] | None
     default_us: float | None
@@ -59,20 +64,24 @@ class Report(TypedDict):
     notes: list[str]
 
 
-def task_table(tasks: list[TaskReport]) -> Table:
-    """Return the per-task table."""
-    table = Table(
-        "task", "root op", "iteration space", "types", "count", "share", "default", "tuned", "speed-up", "schedule",
-        box=None, pad_edge=False, title="Tasks", title_justify="left",
-    )  # fmt: skip
+def task_table(*columns: str) -> Table:
+    """Return an empty table of tasks: the columns of `identity_cells`, then `columns`."""
+    identity = ("task", "root op", "iteration space", "types", "count", "share")
+    return Table(*identity, *columns, box=None, pad_edge=False)
+
+
+def identity_cells(task: TaskIdentity) -> tuple[str, ...]:
+    """Return the cells that say which task a row is about."""
+    space = "x".join(map(str, task["iteration_space"]))
+    share = "" if task["share"] is None else f"{task['share']:.1%}"
+    return task["id"], task["kind"], space, task["element_types"], str(task["count"]), share
+
+
+def _results(tasks: list[TaskReport]) -> Table:
+    table = task_table("default", "tuned", "speed-up", "schedule")
     for task in tasks:
         table.add_row(
-            task["id"],
-            task["kind"],
-            "x".join(map(str, task["iteration_space"])),
-            task["element_types"],
-            str(task["count"]),
-            "" if task["share"] is None else f"{task['share']:.1%}",
+            *identity_cells(task),
             _microseconds(task["default_us"]),
             _microseconds(task["tuned_us"]),
             "" if task["speedup"] is None else f"{task['speedup']:.2f}x",
@@ -97,7 +106,7 @@ def render(report: Report) -> RenderableType:
         speedup = "" if way["speedup"] is None else f"{way['speedup']:.2f}x"
         mark = "chosen" if way["name"] == report["alternative"] else ""
         ways.add_row(way["name"], speedup, mark or way["message"] or way["status"])
-    return Group(ways, "", task_table(report["tasks"]), "", model, "", *report["notes"])
+    return Group(ways, "", _results(report["tasks"]), "", model, "", *report["notes"])
 
 
 def show(report: Report) -> None:

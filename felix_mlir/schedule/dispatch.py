@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import prod
 
 from iree.compiler import ir
 from iree.compiler.dialects import linalg
@@ -85,11 +84,6 @@ class Dispatch:
     @property
     def root(self) -> ComputeOp:
         return self.ops[self.root_index]
-
-    @property
-    def operations(self) -> int:
-        """Scalar arithmetic operations of one run, all compute ops together."""
-        return sum(prod(op.extents) * max(1, len(op.scalar_ops)) for op in self.ops)
 
 
 def walk(operation: ir.Operation | ir.OpView) -> Iterator[ir.Operation]:

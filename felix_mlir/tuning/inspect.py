@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypedDict
 
 from felix_mlir.apply import DEFAULT, compile_to_flow
 from felix_mlir.errors import RequestError
 from felix_mlir.importers import load_model
-from felix_mlir.report import SilentProgress
+from felix_mlir.report import SilentProgress, TaskIdentity
 from felix_mlir.target import parse_target
 from felix_mlir.tasks import Task, extract_tasks
 from felix_mlir.tuning.model_stage import FIRST_COMPILE_TIMEOUT_S, ModelStage
@@ -16,15 +15,9 @@ from felix_mlir.tuning.session import open_session
 from felix_mlir.tuning.workspace import Workspace
 
 
-class InspectedTask(TypedDict):
+class InspectedTask(TaskIdentity):
     """One task of the model as the compiler forms it by default; `reason` says why `templates` is empty."""
 
-    id: str
-    kind: str
-    iteration_space: list[int]
-    element_types: str
-    count: int
-    share: float
     templates: list[str]
     reason: str
 
@@ -66,7 +59,7 @@ def inspect_tasks(source: str, target_name: str, folder: Path) -> list[Inspected
             iteration_space=list(task.iteration_space),
             element_types=task.element_types,
             count=task.count,
-            share=task.share or 0.0,
+            share=task.share,
             templates=[template.name for template in task.tunable.templates] if task.tunable else [],
             reason=task.reason,
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import pytest
 from configured import CPU, configured_module, write_flow
@@ -56,7 +58,7 @@ def test_equal_structures_share_one_program(tmp_path, one, other):
     for index, mlir in enumerate((one, other)):
         (folder := tmp_path / str(index)).mkdir()
         tasks = extract_tasks(write_flow(mlir, folder), CPU, folder / "tasks")
-        task = max((t for t in tasks if t.tunable), key=lambda t: t.tunable.dispatch.operations)
+        task = max((t for t in tasks if t.tunable), key=lambda t: prod(t.iteration_space))
         lifted, extents = lift_shapes(nest_of(task))
         nests.append(lifted)
         templates.append(task.tunable.templates[0])

@@ -3,16 +3,14 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from felix_mlir.errors import RequestError, WorkError
 from felix_mlir.measure import Status
-from felix_mlir.records import DEFAULT_TEMPLATE, Record, Store
+from felix_mlir.records import Record, Store
 from felix_mlir.records import store as module
 
 PLACE = {"target": "cpu", "compiler": "3.13.0", "host": "here"}
@@ -52,7 +50,7 @@ def record(latency_s=None, reference_s=None, **others):
 
 def test_what_was_added_is_there_after_a_new_start(path):
     records = [
-        record(1.0, template=DEFAULT_TEMPLATE),
+        record(1.0, template="default"),
         record(samples=(), message="it crashed", command="run it"),
     ]
     with Store(path) as store:
@@ -81,42 +79,6 @@ def test_find_filters_by_what_is_given(store):
     for name, value in variants.items():
         assert store.find(**{name: value}) == [one for one in records if getattr(one, name) == value]
     assert store.find(task="no such task") == []
-
-
-def test_the_best_is_the_fastest_relative_to_the_default_beside_it(store):
-    assert store.best(**HERE) is None
-    on_a_slow_day, on_a_fast_day = record(3.0, 6.0), record(2.0, 2.5)
-    others = [
-        record(),
-        replace(record(1e-6, 1.0), status=Status.UNSTABLE),
-        record(1e-6, 1.0, task="other"),
-        record(1e-6, 1.0, host="there"),
-        record(1e-9),
-    ]
-    for one in (*others, on_a_fast_day, on_a_slow_day):
-        store.add(one)
-    assert store.best(**HERE) == on_a_slow_day
-
-
-def test_without_references_the_best_is_the_fastest(store):
-    for latency in (3.0, 1.0, 2.0):
-        store.add(record(latency))
-    assert store.best(**HERE).latency_s == 1.0
-
-
-@pytest.mark.parametrize("status", Status)
-def test_a_candidate_is_seen_whatever_its_end(store, status):
-    one = replace(record(1.0, knobs={"m": 8, "n": 4}), status=status)
-    candidate = {**HERE, "template": "a", "knobs": {"n": np.int64(4), "m": 8}}
-    assert store.seen(**candidate) is None
-    store.add(one)
-    assert store.seen(**candidate) == one
-    for name in ("task", "template", "target", "compiler", "host"):
-        assert store.seen(**{**candidate, name: "other"}) is None
-    assert store.seen(**{**candidate, "knobs": {"m": 8}}) is None
-    newer = replace(one, message="again")
-    store.add(newer)
-    assert store.seen(**candidate) == newer
 
 
 @pytest.mark.parametrize("statement", ["DELETE FROM records", "UPDATE records SET latency_s = 0.1"])
