@@ -132,7 +132,7 @@ def read_dispatch(function: ir.Operation) -> Dispatch:
     roots = [op for op in operations if ROOT_OP in op.attributes]
     if len(roots) != 1:
         raise UnsupportedDispatchError(
-            "no compute op carries a lowering configuration (a copy, fill or data movement)"
+            "the compiler chose no tile sizes for it: it is tiny, or only fills or moves data"
             if not operations
             else f"it has {len(roots)} root ops, a template needs exactly one"
         )

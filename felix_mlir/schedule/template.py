@@ -54,8 +54,8 @@ class Constraint:
 
     def holds(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
         """Evaluate it exactly; `columns` has an array of n sizes per knob. Returns n booleans."""
-        arrays = [columns[name] for name in self.knobs]
-        return np.broadcast_to(self._evaluate(*arrays), arrays[0].shape)
+        shape = next(iter(columns.values())).shape
+        return np.broadcast_to(self._evaluate(*(columns[name] for name in self.knobs)), shape)
 
     @cached_property
     def _evaluate(self) -> Callable[..., Any]:
