@@ -39,6 +39,8 @@ class Space:
         Fewer come back only when the legal share is so small that the draw budget runs out.
         """
         drawn: list[dict[str, int]] = []
+        if any(len(tuples) == 0 for _, tuples in self._groups):
+            return drawn
         for _ in range(_MAX_BATCHES):
             if len(drawn) >= count:
                 break
