@@ -47,6 +47,7 @@ class TiledIr:
 
     def __init__(self, module: ir.Module) -> None:
         self.counts: dict[int, Counts] = defaultdict(Counts)
+        self.shapes: dict[str, tuple[int, ...]] = {}
         self._values: dict[ir.Value, object] = {}
         self._entries = 0
         self._around: list[tuple[str, int]] = []
@@ -54,6 +55,7 @@ class TiledIr:
         block = function.regions[0].blocks[0]
         for index, argument in enumerate(block.arguments):
             shape = tuple(argument.type.shape)
+            self.shapes[f"arg{index}"] = shape
             self._values[argument] = Window(f"arg{index}", shape, (0,) * len(shape), shape)
         self._run(block)
 
@@ -147,16 +149,19 @@ class TiledIr:
             counts.tiles[level].add(entry)
         counts.iterations += prod(extents)
         grid = np.indices(extents).reshape(len(extents), -1)
-        for value, map_ in zip(op.operands, maps, strict=True):
+        scalars = op.regions[0].blocks[0].arguments
+        inputs = len(op.operands) - len(op.results)
+        for number, (value, map_, scalar) in enumerate(zip(op.operands, maps, scalars, strict=True)):
             window = self._values[value]
-            if isinstance(window, Window) and window.buffer.startswith("arg"):
+            # An operand that only gives a window its shape is never touched.
+            is_touched = number >= inputs or next(iter(scalar.uses), None) is not None
+            if is_touched and isinstance(window, Window) and window.buffer.startswith("arg"):
                 axes = [
                     evaluate(expr, grid) + offset for expr, offset in zip(map_.results, window.offsets, strict=True)
                 ]
                 flat = np.ravel_multi_index([np.broadcast_to(a, grid.shape[1]) for a in axes], window.buffer_shape)
                 for place in (("dispatch", 0), *around.items()):
                     counts.touched[window.buffer][place].update(flat.tolist())
-        inputs = len(op.operands) - len(op.results)
         for result, output in zip(op.results, list(op.operands)[inputs:], strict=True):
             self._values[result] = self._values[output]
 
