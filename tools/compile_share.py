@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from iree.compiler import ir
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from configured import CPU, write_flow
@@ -23,17 +22,14 @@ from ops import KINDS
 
 from felix_mlir.compiler.parallel import run_parallel
 from felix_mlir.compiler.process import BuildOutcome, run_compiler, tool_path
-from felix_mlir.schedule import Configuration, Space, configured_functions, write_configuration
+from felix_mlir.schedule import Configuration, Space, with_configuration
 from felix_mlir.tasks import TunableTask, extract_tasks
 
 TIMEOUT_S = 60.0
 
 
 def compile_candidate(task: TunableTask, configuration: Configuration, path: Path) -> BuildOutcome:
-    with ir.Context():
-        module = ir.Module.parse(task.configured.read_text())
-        write_configuration(next(iter(configured_functions(module.operation).values())), configuration)
-        path.write_text(str(module))
+    path.write_text(with_configuration(task.configured.read_text(), configuration))
     command = [tool_path("iree-compile"), str(path), "--compile-from=executable-configurations", *CPU.compile_flags]
     return run_compiler([*command, "-o", str(path.with_suffix(".vmfb"))], TIMEOUT_S)
 

@@ -54,10 +54,7 @@ def feature_report_pass(limits: CpuLimits, sink: Callable[[DispatchFeatures], No
 def _report(name: str, function: ir.Operation, limits: CpuLimits) -> DispatchFeatures:
     try:
         dispatch = read_dispatch(function)
-        templates = cpu_templates(dispatch, read_configuration(function), limits)
-        if not templates:
-            raise UnsupportedDispatchError(f"no template for the pipeline {dispatch.pipeline}")
-        template = templates[0]
+        template = cpu_templates(dispatch, read_configuration(function), limits)[0]
         alone = f"module {{\n{_executable_of(function).get_asm(use_local_scope=True)}\n}}"
         nest, extents = lift_shapes(read_nest(tile_symbolically(template, alone), template))
         return DispatchFeatures(name, template.name, tuple(derive_cpu_features(nest)), extents, "")

@@ -11,6 +11,7 @@ from felix_mlir.schedule.configuration import (
     ConfigurationError,
     TileLevel,
     read_configuration,
+    with_configuration,
     write_configuration,
 )
 from felix_mlir.schedule.cpu import CpuLimits, cpu_templates
@@ -41,5 +42,6 @@ __all__ = [
     "cpu_templates",
     "read_configuration",
     "read_dispatch",
+    "with_configuration",
     "write_configuration",
 ]

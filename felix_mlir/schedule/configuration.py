@@ -9,7 +9,13 @@ from typing import Any
 
 from iree.compiler import ir
 
-from felix_mlir.schedule.dispatch import LOWERING_CONFIG, TRANSLATION_INFO, compute_ops, pipeline_of
+from felix_mlir.schedule.dispatch import (
+    LOWERING_CONFIG,
+    TRANSLATION_INFO,
+    compute_ops,
+    configured_functions,
+    pipeline_of,
+)
 
 
 class TileLevel(StrEnum):
@@ -76,6 +82,17 @@ def write_configuration(function: ir.Operation, configuration: Configuration) ->
             f"#iree_cpu.pipeline<{pipeline_of(function)}>", f"#iree_cpu.pipeline<{configuration.pipeline}>"
         )
         function.attributes[TRANSLATION_INFO] = ir.Attribute.parse(new)
+
+
+def with_configuration(program: str, configuration: Configuration) -> str:
+    """Return an isolated program (text at executable-configurations) with another configuration of its one dispatch.
+
+    Raises ConfigurationError as `write_configuration` does.
+    """
+    with ir.Context():
+        module = ir.Module.parse(program)
+        write_configuration(next(iter(configured_functions(module.operation).values())), configuration)
+        return str(module)
 
 
 def read_configuration(function: ir.Operation) -> Configuration:

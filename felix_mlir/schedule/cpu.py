@@ -14,7 +14,7 @@ from typing import Any
 import sympy
 
 from felix_mlir.schedule.configuration import Configuration, TileLevel
-from felix_mlir.schedule.dispatch import PARALLEL, REDUCTION, ComputeOp, Dispatch
+from felix_mlir.schedule.dispatch import PARALLEL, REDUCTION, ComputeOp, Dispatch, UnsupportedDispatchError
 from felix_mlir.schedule.template import Constraint, Knob, ScheduleTemplate, Size, knob_symbol
 
 DOUBLE_TILING = "DoubleTilingExpert"
@@ -65,10 +65,12 @@ _VECTOR_LEVELS = (
 def cpu_templates(dispatch: Dispatch, default: Configuration, limits: CpuLimits) -> list[ScheduleTemplate]:
     """Return the templates that fit a dispatch; the sizes of `default`, the compiler's choice, are among the options.
 
-    An empty list means no template fits its pipeline.
+    Raises UnsupportedDispatchError when none fits its pipeline.
     """
     levels = _PIPELINE_LEVELS.get(dispatch.pipeline)
-    return [] if levels is None else [_build(dispatch.pipeline, dispatch, default, limits, levels)]
+    if levels is None:
+        raise UnsupportedDispatchError(f"no template for the pipeline {dispatch.pipeline}")
+    return [_build(dispatch.pipeline, dispatch, default, limits, levels)]
 
 
 def _build(

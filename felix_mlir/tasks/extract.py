@@ -149,8 +149,6 @@ def _task(group: _Group, program: Path | None, inputs: Sequence[TensorType], rea
             elements = "x".join(dict.fromkeys(o.element_type for o in dispatch.root.operands))
             default = read_configuration(function)
             templates = tuple(cpu_templates(dispatch, default, cpu_limits(module.operation)))
-            if not templates:
-                raise UnsupportedDispatchError(f"no template for the pipeline {dispatch.pipeline}")
             if not any(template.knobs for template in templates):
                 raise UnsupportedDispatchError("every loop runs once, there is nothing to choose")
             tunable = TunableTask(_configured_path(program), tuple(inputs), dispatch, default, templates)

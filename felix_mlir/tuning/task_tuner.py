@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from iree.compiler import ir
-
 from felix_mlir.compiler.process import BuildOutcome, tool_path
 from felix_mlir.errors import WorkError
 from felix_mlir.importers import random_inputs
@@ -27,7 +25,7 @@ from felix_mlir.measure import (
     save_arrays,
 )
 from felix_mlir.records import Record
-from felix_mlir.schedule import Configuration, configured_functions, write_configuration
+from felix_mlir.schedule import Configuration, with_configuration
 from felix_mlir.search import Candidate, Observation, SearcherFactory, TaskProgress
 from felix_mlir.tasks import Task, TunableTask
 from felix_mlir.tuning.session import Session, failure
@@ -116,13 +114,12 @@ class TaskTuner:
         self._reference_s = self._default_now_s = measurement.latency_s / self._repeats
         self._take_in(self._session.history(self.task.id))
 
-    def run_round(self, count: int) -> int:
-        """Propose, build and time up to `count` candidates; returns how many there were (0: space exhausted)."""
+    def run_round(self, count: int) -> None:
+        """Propose, build and time up to `count` candidates; fewer when the space is exhausted."""
         candidates = self._searcher.propose(count)
         jobs = [self._job(candidate) for candidate in candidates]
         self._measure(candidates, jobs, self._session.builder.build(jobs))
         self.progress.ratios.append(self.best_ratio)
-        return len(candidates)
 
     def choose(self) -> Choice:
         """Time the best candidates and the default in turn; keep the default unless one is faster beyond noise."""
@@ -248,11 +245,7 @@ class TaskTuner:
     def _job(self, candidate: Candidate) -> BuildJob:
         """Write the isolated program with a candidate's configuration, for the compiler to go on from."""
         path = self._program_file(candidate)
-        with ir.Context():
-            module = ir.Module.parse(self._text)
-            function = next(iter(configured_functions(module.operation).values()))
-            write_configuration(function, self._configuration(candidate))
-            path.write_text(str(module))
+        path.write_text(with_configuration(self._text, self._configuration(candidate)))
         return BuildJob(self._command(path), path.with_suffix(".vmfb"))
 
     def _program_file(self, candidate: Candidate) -> Path:

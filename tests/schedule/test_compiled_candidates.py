@@ -7,13 +7,12 @@ from pathlib import Path
 
 import numpy as np
 from configured import CPU
-from iree.compiler import ir
 from ops import KINDS
 
 from felix_mlir.compiler.process import run_compiler, tool_path
 from felix_mlir.importers import random_inputs
 from felix_mlir.measure import Program, Runner, Status, Timing, save_arrays
-from felix_mlir.schedule import Space, configured_functions, write_configuration
+from felix_mlir.schedule import Space, with_configuration
 from felix_mlir.tuning.task_tuner import task_tolerance
 
 PER_KIND = 3
@@ -34,11 +33,8 @@ def test_candidates_of_every_kind_compile_and_equal_the_default(tasks_of, tmp_pa
         programs.append((kind, task, default))
         for template in task.templates:
             for index, values in enumerate(Space(template).sample(PER_KIND, np.random.default_rng(7))):
-                with ir.Context():
-                    module = ir.Module.parse(text)
-                    function = next(iter(configured_functions(module.operation).values()))
-                    write_configuration(function, template.configuration(values))
-                    (path := tmp_path / f"{kind}-{template.name}-{index}.mlir").write_text(str(module))
+                path = tmp_path / f"{kind}-{template.name}-{index}.mlir"
+                path.write_text(with_configuration(text, template.configuration(values)))
                 programs.append((kind, task, path))
     with ThreadPoolExecutor(CPU.cores) as pool:
         compiled = list(pool.map(compile_configured, [path for _, _, path in programs]))
