@@ -31,8 +31,19 @@ def compute_features(prefix: str, tiling: Tiling, operands: Mapping[str, Touched
         yield Feature(f"{prefix}/{level.name}/padding", "1", _padding(tiling, level.depth))
         for dim in sorted({loop.dim for loop in tiling.around[: level.depth]}):
             yield Feature(f"{prefix}/{level.name}/d{dim}/tiles", "tiles", tiling.tiles(level.depth, [dim]))
+    for level in tiling.levels:
+        for loop, size in enumerate(tiling.box(level.depth)):
+            here = f"{prefix}/{level.name}/l{loop}"
+            yield Feature(f"{here}/size", "iterations", size)
+            if level.depth:
+                yield Feature(f"{here}/cut", "1", _cut_share(tiling, level.depth, stage.dims[loop]))
     vectorized = vector_loop(stage, operands)
     lanes = _lanes(operands)
+    # Which loop a pipeline turns into lanes is its affair (a convolution over channels in the middle may well be
+    # transposed first): what each loop would make of them.
+    for loop in range(len(box)):
+        use = tiling.iterations / (_vectors(tiling, loop, lanes) * lanes)
+        yield Feature(f"{prefix}/l{loop}/lane_use", "1", use)
     # A copy has no operations, and still one vector per iteration moves.
     per_iteration = max(1, sum(stage.operations.values()))
     vectors = _vectors(tiling, vectorized, lanes)
@@ -55,6 +66,15 @@ def _cut_tiles(tiling: Tiling, depth: int) -> Size:
     return every - sympy.Mul(*(pieces[0].count for pieces in tilings))
 
 
+def _cut_share(tiling: Tiling, depth: int, dim: int) -> Size:
+    """Share of a dimension's iterations that run in tiles smaller than the tile size.
+
+    Whether there are any decides how the rest is compiled: where an edge may cut, sizes are not constants.
+    """
+    _, *cut = tiling.pieces(dim, depth)
+    return sympy.Add(*(piece.count * piece.size for piece in cut)) / tiling.extent(dim)
+
+
 def _padding(tiling: Tiling, depth: int) -> Size:
     """Iterations there would be if every tile were whole, over those there are: 1 is no waste."""
     dims = (*tiling.stage.dims, *tiling.foreign_dims)
@@ -63,15 +83,15 @@ def _padding(tiling: Tiling, depth: int) -> Size:
 
 
 def vector_loop(stage: Stage, operands: Mapping[str, Touched]) -> int | None:
-    """The loop whose iterations share a vector: the one along which most operands are contiguous, the inner of equals.
+    """The loop whose iterations share a vector: the one along which most operands are contiguous.
 
-    None for a stage without loops.
+    Of equals a parallel one, which needs no sum over lanes, and then the inner. None for a stage without loops.
     """
     loops = range(len(stage.dims))
     contiguous = {
         loop: sum(bool(t.strides) and t.strides[-1].get(loop) == 1 for t in operands.values()) for loop in loops
     }
-    return max(loops, key=lambda loop: (contiguous[loop], loop), default=None)
+    return max(loops, key=lambda loop: (contiguous[loop], stage.kinds[loop] == PARALLEL, loop), default=None)
 
 
 def _lanes(operands: Mapping[str, Touched]) -> Size:

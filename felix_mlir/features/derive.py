@@ -26,7 +26,7 @@ def derive_cpu_features(nest: LoopNest) -> list[Feature]:
     """
     features: list[Feature] = []
     stages = list(nest.stages())
-    for prefix, (around, stage) in zip(_unique(stage.name for _, stage in stages), stages, strict=True):
+    for prefix, (around, stage) in zip(unique_names(stage.name for _, stage in stages), stages, strict=True):
         tiling = Tiling(around, stage)
         operands = operands_of(stage)
         features += compute_features(prefix, tiling, operands)
@@ -39,11 +39,11 @@ def derive_cpu_features(nest: LoopNest) -> list[Feature]:
 
 def operands_of(stage: Stage) -> dict[str, Touched]:
     """The accesses of a stage by unique name."""
-    names = _unique(access.buffer.name for access in stage.accesses)
+    names = unique_names(access.buffer.name for access in stage.accesses)
     return {name: Touched(access) for name, access in zip(names, stage.accesses, strict=True)}
 
 
-def _unique(names: Iterable[str]) -> list[str]:
+def unique_names(names: Iterable[str]) -> list[str]:
     """Number the names that occur more than once."""
     listed = list(names)
     often, seen = Counter(listed), Counter[str]()
@@ -74,6 +74,6 @@ def _temporaries(nest: LoopNest) -> Iterator[Feature]:
     """Memory a workgroup takes for tensors that live inside the dispatch only."""
     temporaries = [buffer for buffer in nest.buffers if buffer.is_temporary]
     sizes = [sympy.Mul(*buffer.shape, buffer.element_bytes) for buffer in temporaries]
-    for name, size in zip(_unique(buffer.name for buffer in temporaries), sizes, strict=True):
+    for name, size in zip(unique_names(buffer.name for buffer in temporaries), sizes, strict=True):
         yield Feature(f"dispatch/{name}/allocated", "bytes", size)
     yield Feature("dispatch/allocated", "bytes", sympy.Add(*sizes))

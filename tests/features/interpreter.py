@@ -7,7 +7,7 @@ distinct elements, runs and lines.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from nests import LEVELS, Op, Operand, knob_name
@@ -101,6 +101,8 @@ class Interpreter:
         for entry, ranges in enumerate(self.regions(depth)):
             points = self.points(ranges)
             sizes = [stop - start for start, stop in ranges]
+            if entry == 0:
+                counts |= {f"{level}/l{loop}/size": size for loop, size in enumerate(sizes)}
             if depth:
                 counts[f"{level}/tiles"] += 1
                 counts[f"{level}/cut_tiles"] += any(sizes[loop] < whole[loop] for loop in steps)
@@ -118,6 +120,11 @@ class Interpreter:
                     self._runs(counts, here, operand, points)
         for loop, ranges_of_loop in seen.items():
             counts[f"{level}/d{loop}/tiles"] = len(ranges_of_loop)
+            in_cut = sum(stop - start for start, stop in ranges_of_loop if stop - start < steps[loop])
+            counts[f"{level}/l{loop}/cut"] = in_cut / self.op.extents[loop]
+        if depth:
+            untiled = set(range(len(self.op.extents))) - set(steps)
+            counts |= {f"{level}/l{loop}/cut": 0 for loop in untiled}
 
     def _runs(self, counts: dict[str, float], here: str, operand: Operand, points: np.ndarray) -> None:
         shape = self.shapes[operand.name]
@@ -150,13 +157,15 @@ class Interpreter:
         operations = max(1, sum(self.op.operations.values()))
         parallel = [loop for loop, kind in enumerate(self.op.kinds) if kind == "p"]
         vectors = 0
+        along = dict.fromkeys(range(len(self.op.extents)), 0)
         for entry, ranges in enumerate(self.regions(len(self.loops))):
             points = self.points(ranges)
             counts["iterations"] += len(points)
+            for loop in along:
+                along[loop] += len(np.unique(self._chunks(points, ranges, loop, lanes), axis=0))
             for kind, number in self.op.operations.items():
                 counts[kind] += number * len(points)
-            chunks = points.copy()
-            chunks[:, vector_loop] = (chunks[:, vector_loop] - ranges[vector_loop][0]) // lanes
+            chunks = self._chunks(points, ranges, vector_loop, lanes)
             vectors += len(np.unique(chunks, axis=0))
             if entry == 0:
                 counts["code_size"] = operations * len(np.unique(chunks, axis=0))
@@ -166,6 +175,13 @@ class Interpreter:
                 counts["of_registers"] = counts["registers"] / self.machine["machine_vector_registers"]
         counts["vector_operations"] = operations * vectors
         counts["lane_use"] = counts["iterations"] / (vectors * lanes)
+        for loop, number in along.items():
+            counts[f"l{loop}/lane_use"] = counts["iterations"] / (number * lanes)
+
+    def _chunks(self, points: np.ndarray, ranges: Sequence[tuple[int, int]], loop: int, lanes: int) -> np.ndarray:
+        chunks = points.copy()
+        chunks[:, loop] = (chunks[:, loop] - ranges[loop][0]) // lanes
+        return chunks
 
     def _sequence(self, counts: dict[str, float]) -> None:
         leaves = list(self.entries(len(self.loops)))

@@ -11,7 +11,7 @@ import torch
 from ops import KINDS
 
 from felix_mlir.features.program import ConstraintProgram
-from felix_mlir.schedule import Constraint, Space
+from felix_mlir.schedule import Constraint, LegalSpace
 
 X, Y = (sympy.Symbol(name, integer=True, positive=True) for name in "XY")
 CONDITIONS = {
@@ -78,7 +78,7 @@ def test_constraints_of_templates(kind, tasks_of):
             names = [knob.name for knob in template.knobs]
             program = ConstraintProgram(template.constraints, names)
             rng = np.random.default_rng(0)
-            drawn = Space(template).sample(20, rng)
+            drawn = LegalSpace(template).draw(20, rng)
             legal = np.array([[values[name] for name in names] for values in drawn])
             anywhere = np.stack([rng.choice(knob.options, size=100) for knob in template.knobs], axis=1)
             for points in (legal, anywhere):

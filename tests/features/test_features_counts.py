@@ -60,7 +60,8 @@ def test_shapes_stay_symbols_until_values_are_given(name):
     points = np.array([[knobs[name] for name in program.knobs] for knobs in random_knobs(op, 20, seed=0)])
     shapes = {f"E{i}": extent for i, extent in enumerate(op.extents)}
     again = program.exact_matrix(points, {**MACHINE, **shapes})
-    np.testing.assert_array_equal(again, program_of(op).exact_matrix(points, MACHINE))
+    # A quotient of symbols may round in another order than one of numbers.
+    np.testing.assert_allclose(again, program_of(op).exact_matrix(points, MACHINE), rtol=1e-14)
 
 
 def test_the_way_a_loop_runs_through_a_buffer_does_not_matter():

@@ -11,7 +11,7 @@ from feature_cases import MACHINE
 from ops import KINDS
 
 from felix_mlir.features import Program, derive_cpu_features
-from felix_mlir.schedule import Space
+from felix_mlir.schedule import LegalSpace
 from felix_mlir.symbolic import read_nest, tile, tile_symbolically
 from felix_mlir.symbolic.structure import structure_of
 
@@ -25,7 +25,7 @@ def test_features_of_a_task(kind, tasks_of):
         names = [knob.name for knob in template.knobs]
         program = Program([(f.name, f.expr) for f in features], names)
         assert len(set(program.names)) == len(features)
-        drawn = Space(template).sample(20, np.random.default_rng(0))
+        drawn = LegalSpace(template).draw(20, np.random.default_rng(0))
         points = np.array([[values[name] for name in names] for values in drawn])
         exact = program.exact_matrix(points, MACHINE)
         assert np.isfinite(exact).all()
@@ -48,7 +48,7 @@ def test_expressions_at_integers_are_what_the_concretely_tiled_ir_gives(kind, ta
     configured = task.tunable.configured
     for template in task.tunable.templates:
         names = [knob.name for knob in template.knobs]
-        for values in Space(template).sample(2, np.random.default_rng(1)):
+        for values in LegalSpace(template).draw(2, np.random.default_rng(1)):
             symbolic = tile_symbolically(template, configured, structure_of(template, values))
             concrete = tile(template, configured, values)
             by_expression, by_size = (

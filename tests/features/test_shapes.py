@@ -12,7 +12,7 @@ from iree.compiler import passmanager
 from ops import KINDS, conv2d_nchw, matmul
 
 from felix_mlir.features import DispatchFeatures, Program, derive_cpu_features, feature_report_pass
-from felix_mlir.schedule import Space
+from felix_mlir.schedule import LegalSpace
 from felix_mlir.symbolic import lift_shapes, read_nest, structure_of, tile_symbolically
 from felix_mlir.tasks import extract_tasks
 from felix_mlir.tasks.extract import cpu_limits
@@ -33,7 +33,7 @@ def exact(nest, template, points, extents):
 def test_features_with_shape_symbols_are_those_without(tasks_of, kind):
     task = tasks_of(kind).root
     template = task.tunable.templates[0]
-    draws = Space(template).sample(4, np.random.default_rng(0))
+    draws = LegalSpace(template).draw(4, np.random.default_rng(0))
     structure = structure_of(template, draws[0])
     nest = read_nest(tile_symbolically(template, task.tunable.configured, structure), template)
     lifted, extents = lift_shapes(nest)
@@ -67,7 +67,7 @@ def test_equal_structures_share_one_program(tmp_path, one, other):
     features = derive_cpu_features(nests[0])
     shared = Program([(f.name, f.expr) for f in features], [knob.name for knob in templates[0].knobs])
     for template, (extents, nest) in zip(templates, values, strict=True):
-        (draw,) = Space(template).sample(1, np.random.default_rng(1))
+        (draw,) = LegalSpace(template).draw(1, np.random.default_rng(1))
         points = {name: np.array([size]) for name, size in draw.items()}
         alone = exact(nest, template, points, {})
         together = shared.exact(points, {**MACHINE, **extents})

@@ -13,11 +13,11 @@ from configured import CPU, write_flow
 from feature_cases import MACHINE
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from ops import ADD, MULTIPLY_ADD, generic, matmul, named, window
 from tiled_ir import TiledIr
 
+from felix_mlir.dataset.ops import ADD, MULTIPLY_ADD, generic, matmul, named, window
 from felix_mlir.features import Program, derive_cpu_features
-from felix_mlir.schedule import Space
+from felix_mlir.schedule import LegalSpace
 from felix_mlir.symbolic import read_nest, structure_of, tile, tile_symbolically
 from felix_mlir.tasks import TunableTask, extract_tasks
 
@@ -83,7 +83,7 @@ def tunable(mlir: str, folder: Path) -> TunableTask | None:
 
 def check(task: TunableTask, seed: int) -> None:
     template = task.templates[0]
-    (values,) = Space(template).sample(1, np.random.default_rng(seed))
+    (values,) = LegalSpace(template).draw(1, np.random.default_rng(seed))
     nest = read_nest(tile_symbolically(template, task.configured, structure_of(template, values)), template)
     features = derive_cpu_features(nest)
     exact = Program([(f.name, f.expr) for f in features], [k.name for k in template.knobs]).exact(values, MACHINE)
