@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import platform
 from dataclasses import dataclass
+from pathlib import Path
 
 from felix_mlir.errors import RequestError
 
@@ -36,3 +38,17 @@ def parse_target(name: str) -> Target:
             cores=len(os.sched_getaffinity(0)),
         )
     raise RequestError(f"unknown target '{name}': this version tunes for 'cpu' (the machine it runs on)")
+
+
+def host_name(target: Target) -> str:
+    """Name the hardware that measurements depend on: processor model and cores, not the machine's own name."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        fields = {
+            key.strip(): value.strip()
+            for key, _, value in (line.partition(":") for line in cpuinfo.read_text().splitlines())
+        }
+        keys = ("model name", "cpu family", "model", "stepping", "CPU implementer", "CPU part")
+        model = " ".join(fields[key] for key in keys if fields.get(key)) or model
+    return f"{model} x{target.cores}"

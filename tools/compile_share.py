@@ -22,7 +22,7 @@ from ops import KINDS
 
 from felix_mlir.compiler.parallel import run_parallel
 from felix_mlir.compiler.process import BuildOutcome, run_compiler, tool_path
-from felix_mlir.schedule import Configuration, Space, with_configuration
+from felix_mlir.schedule import Configuration, LegalSpace, with_configuration
 from felix_mlir.tasks import TunableTask, extract_tasks
 
 TIMEOUT_S = 60.0
@@ -39,7 +39,7 @@ def share_of_kind(kind: str, draws: int, seed: int, folder: Path) -> tuple[int, 
     outcomes: list[BuildOutcome] = []
     for task in extract_tasks(write_flow(KINDS[kind], folder), CPU, folder / "tasks"):
         for template in task.tunable.templates if task.tunable else ():
-            drawn = Space(template).sample(draws, np.random.default_rng(seed))
+            drawn = LegalSpace(template).draw(draws, np.random.default_rng(seed))
             calls = [
                 partial(compile_candidate, task.tunable, template.configuration(values), folder / f"{index}.mlir")
                 for index, values in enumerate(drawn)

@@ -22,7 +22,7 @@ from felix_mlir.schedule.dispatch import (
     configured_functions,
     read_dispatch,
 )
-from felix_mlir.schedule.space import Space
+from felix_mlir.schedule.space import LegalSpace, ListedSpace, Space
 from felix_mlir.schedule.template import Constraint, Knob, KnobValues, ScheduleTemplate
 
 __all__ = [
@@ -34,6 +34,8 @@ __all__ = [
     "Dispatch",
     "Knob",
     "KnobValues",
+    "LegalSpace",
+    "ListedSpace",
     "ScheduleTemplate",
     "Space",
     "TileLevel",

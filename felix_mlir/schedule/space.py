@@ -1,20 +1,64 @@
-"""The legal candidates of a template as a set one can draw from and move in."""
+"""The candidates of a template as a set one can draw from and move in."""
 
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
+from typing_extensions import override
 
 from felix_mlir.schedule.template import KnobValues, ScheduleTemplate
 
 _BATCH = 4096
 _MAX_BATCHES = 64
+_NEAREST = 8
 
 
-class Space:
-    """Uniform draws from, and moves within, the legal candidates of one template.
+class Space(ABC):
+    """Candidates of one template. A *point* is an array of sizes in the order of the template's knobs."""
+
+    def __init__(self, template: ScheduleTemplate) -> None:
+        self.template = template
+        self.knobs = tuple(knob.name for knob in template.knobs)
+
+    @abstractmethod
+    def sample(self, count: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw up to `count` candidates, independently and uniformly; returns integers [n, knobs].
+
+        Fewer come back only when there are hardly any.
+        """
+
+    @abstractmethod
+    def neighbours(self, point: np.ndarray) -> np.ndarray:
+        """Return the candidates a small step from `point`, which need not be a candidate; integers [n, knobs]."""
+
+    @abstractmethod
+    def cross(self, a: np.ndarray, b: np.ndarray, rng: np.random.Generator) -> np.ndarray | None:
+        """Mix two candidates; None when the mixture is none."""
+
+    @abstractmethod
+    def snap(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Move positive real points [n, knobs] to candidates near them.
+
+        Returns the rows that have one, [m] ascending, and their candidates, integers [m, knobs].
+        """
+
+    def draw(self, count: int, rng: np.random.Generator) -> list[dict[str, int]]:
+        """Sample, as knob values by name."""
+        return [self.values(point) for point in self.sample(count, rng)]
+
+    def point(self, values: KnobValues) -> np.ndarray:
+        return np.array([values[name] for name in self.knobs], dtype=np.int64)
+
+    def values(self, point: np.ndarray) -> dict[str, int]:
+        return dict(zip(self.knobs, map(int, point), strict=True))
+
+
+class LegalSpace(Space):
+    """All legal candidates of a template.
 
     Knobs are grouped by dimension: each group's legal tuples (under the constraints that concern only that
     group) are listed once, a draw takes one tuple of each group, and the constraints across groups reject.
@@ -22,7 +66,7 @@ class Space:
     """
 
     def __init__(self, template: ScheduleTemplate) -> None:
-        self.template = template
+        super().__init__(template)
         groups: dict[int, list[int]] = {}
         for index, knob in enumerate(template.knobs):
             groups.setdefault(knob.dim, []).append(index)
@@ -33,53 +77,57 @@ class Space:
         """Number of candidates before the constraints that couple dimensions."""
         return prod(len(tuples) for _, tuples in self._groups)
 
-    def sample(self, count: int, rng: np.random.Generator) -> list[dict[str, int]]:
-        """Draw up to `count` legal candidates, independently and uniformly.
-
-        Fewer come back only when the legal share is so small that the draw budget runs out.
-        """
-        drawn: list[dict[str, int]] = []
+    @override
+    def sample(self, count: int, rng: np.random.Generator) -> np.ndarray:
+        drawn = np.zeros((0, len(self.knobs)), dtype=np.int64)
         if any(len(tuples) == 0 for _, tuples in self._groups):
             return drawn
         for _ in range(_MAX_BATCHES):
             if len(drawn) >= count:
                 break
-            points = np.zeros((_BATCH, len(self.template.knobs)), dtype=np.int64)
+            points = np.zeros((_BATCH, len(self.knobs)), dtype=np.int64)
             for indices, tuples in self._groups:
                 points[:, indices] = tuples[rng.integers(len(tuples), size=_BATCH)]
-            drawn.extend(self._legal(points)[: count - len(drawn)])
-        return drawn
+            drawn = np.concatenate([drawn, self._legal(points)])
+        return drawn[:count]
 
-    def neighbour(self, values: KnobValues, rng: np.random.Generator) -> dict[str, int] | None:
-        """Change the sizes of one dimension, a single knob where that is legal; None when no move is."""
-        point = self._point(values)
-        for group in rng.permutation(len(self._groups)):
-            indices, tuples = self._groups[group]
+    @override
+    def neighbours(self, point: np.ndarray) -> np.ndarray:
+        """Legal candidates that differ in the sizes of one dimension, in one knob only where that is possible."""
+        moved: list[np.ndarray] = []
+        for indices, tuples in self._groups:
             changed = (tuples != point[indices]).sum(axis=1)
             moves = tuples[changed == 1] if (changed == 1).any() else tuples[changed > 0]
             points = np.repeat(point[None, :], len(moves), axis=0)
             points[:, indices] = moves
-            legal = self._legal(points)
-            if legal:
-                return legal[rng.integers(len(legal))]
-        return None
+            moved.append(self._legal(points))
+        return np.concatenate(moved)
 
-    def cross(self, a: KnobValues, b: KnobValues, rng: np.random.Generator) -> dict[str, int] | None:
-        """Take the sizes of each dimension from one of two parents; None when the mixture is not legal."""
-        child, other = self._point(a), self._point(b)
+    @override
+    def cross(self, a: np.ndarray, b: np.ndarray, rng: np.random.Generator) -> np.ndarray | None:
+        """Take the sizes of each dimension from one of two parents."""
+        child = a.copy()
         for indices, _ in self._groups:
             if rng.random() < 0.5:
-                child[indices] = other[indices]
+                child[indices] = b[indices]
         legal = self._legal(child[None, :])
-        return legal[0] if legal else None
+        return legal[0] if len(legal) else None
 
-    def _point(self, values: KnobValues) -> np.ndarray:
-        return np.array([values[knob.name] for knob in self.template.knobs], dtype=np.int64)
+    @override
+    def snap(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Round each dimension's sizes, in log space, to its nearest legal tuple; illegal mixtures drop out."""
+        logs = np.log(points)
+        snapped = np.zeros(points.shape, dtype=np.int64)
+        if any(len(tuples) == 0 for _, tuples in self._groups):
+            return np.zeros(0, dtype=np.int64), snapped[:0]
+        for indices, tuples in self._groups:
+            distance = ((logs[:, None, indices] - np.log(tuples)[None, :, :]) ** 2).sum(axis=2)
+            snapped[:, indices] = tuples[distance.argmin(axis=1)]
+        rows = np.flatnonzero(self.template.satisfied(snapped).all(axis=1))
+        return rows, snapped[rows]
 
-    def _legal(self, points: np.ndarray) -> list[dict[str, int]]:
-        names = [knob.name for knob in self.template.knobs]
-        legal = points[self.template.satisfied(points).all(axis=1)]
-        return [dict(zip(names, map(int, point), strict=True)) for point in legal]
+    def _legal(self, points: np.ndarray) -> np.ndarray:
+        return points[self.template.satisfied(points).all(axis=1)]
 
     def _tuples(self, indices: list[int]) -> np.ndarray:
         knobs = [self.template.knobs[i] for i in indices]
@@ -89,3 +137,35 @@ class Space:
             if columns.keys() >= set(constraint.knobs):
                 grid = grid[constraint.holds(columns)]
         return grid
+
+
+class ListedSpace(Space):
+    """Candidates that are listed, such as those of a table: the only ones there are, whatever the constraints say."""
+
+    def __init__(self, template: ScheduleTemplate, candidates: Sequence[KnobValues]) -> None:
+        super().__init__(template)
+        self.points = np.unique(np.array([self.point(values) for values in candidates], dtype=np.int64), axis=0)
+        self._logs = np.log(self.points)
+
+    @override
+    def sample(self, count: int, rng: np.random.Generator) -> np.ndarray:
+        return self.points[rng.integers(len(self.points), size=count)]
+
+    @override
+    def neighbours(self, point: np.ndarray) -> np.ndarray:
+        """The nearest others in log space."""
+        order = self._nearest(np.log(point)[None, :])[0]
+        return self.points[[i for i in order if (self.points[i] != point).any()][:_NEAREST]]
+
+    @override
+    def cross(self, a: np.ndarray, b: np.ndarray, rng: np.random.Generator) -> np.ndarray | None:
+        """The candidate nearest to a mixture of two parents."""
+        return self.snap(np.where(rng.random(len(a)) < 0.5, a, b)[None, :])[1][0]
+
+    @override
+    def snap(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.arange(len(points)), self.points[self._nearest(np.log(points))[:, 0]]
+
+    def _nearest(self, logs: np.ndarray) -> np.ndarray:
+        distance = ((logs[:, None, :] - self._logs[None, :, :]) ** 2).sum(axis=2)
+        return distance.argsort(axis=1, kind="stable")

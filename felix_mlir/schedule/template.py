@@ -91,7 +91,14 @@ class ScheduleTemplate:
         )
 
     def values_of(self, configuration: Configuration) -> dict[str, int] | None:
-        """Return the knob values that give `configuration`, or None when it lies outside the template's options.
+        """Return the knob values that give `configuration`, or None when it lies outside the template's options."""
+        values = self.sizes_of(configuration)
+        if values is None or any(values[knob.name] not in knob.options for knob in self.knobs):
+            return None
+        return values
+
+    def sizes_of(self, configuration: Configuration) -> dict[str, int] | None:
+        """Return a size per knob as `configuration` has it, whatever the options; None for other ops or pipelines.
 
         A level the configuration leaves out reads as one that does not split its enclosing level.
         """
@@ -106,8 +113,6 @@ class ScheduleTemplate:
                 for loop, size in enumerate(sizes):
                     if isinstance(size, str) and size not in values:
                         values[size] = _size_at(given, level, loop, op.extents[loop])
-        if any(values[knob.name] not in knob.options for knob in self.knobs):
-            return None
         return {knob.name: values[knob.name] for knob in self.knobs}
 
     def violations(self, values: KnobValues) -> list[str]:

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from typing_extensions import override
 
-from felix_mlir.schedule import ScheduleTemplate
-from felix_mlir.search.searcher import Candidate, Observation, Searcher
+from felix_mlir.search.searcher import Candidate, Observation, Searcher, SearchProblem
 
 # Ansor has no share of fresh draws inside a round; without a cost model to rank a large population, the
 # measured population is small and would otherwise collapse onto its first good member.
@@ -24,13 +23,13 @@ _FIRST_GENERATION = 16
 class EvolutionarySearcher(Searcher):
     """Keeps the fastest measured candidates as parents, faster ones more often."""
 
-    def __init__(self, templates: Sequence[ScheduleTemplate], seed: int, start: Sequence[Candidate] = ()) -> None:
-        super().__init__(templates, seed, start)
-        self._seeds = list(start)
+    def __init__(self, problem: SearchProblem, seed: int) -> None:
+        super().__init__(problem, seed)
+        self._seeds = list(problem.start)
         self._population: list[tuple[float, Candidate]] = []
 
     @override
-    def suggestions(self) -> Iterator[Candidate | None]:
+    def suggestions(self, count: int) -> Iterator[Candidate | None]:
         while True:
             fresh = _FRESH_SHARE if len(self._population) >= _FIRST_GENERATION else _FRESH_SHARE_AT_FIRST
             dice = self.rng.random()
@@ -57,16 +56,18 @@ class EvolutionarySearcher(Searcher):
         return self._population[self.rng.choice(ranks, p=chances / chances.sum())][1]
 
     def _mutate(self, parent: Candidate) -> Candidate | None:
-        values = dict(parent.values)
+        space = self.spaces[parent.template]
+        point = space.point(parent.values)
         for _ in range(1 + self.rng.geometric(0.6)):
-            moved = self.spaces[parent.template].neighbour(values, self.rng)
-            if moved is None:
+            moves = space.neighbours(point)
+            if not len(moves):
                 break
-            values = moved
-        return Candidate(parent.template, values)
+            point = moves[self.rng.integers(len(moves))]
+        return Candidate(parent.template, space.values(point))
 
     def _cross(self, a: Candidate, b: Candidate) -> Candidate | None:
         if a.template != b.template:
             return None
-        values = self.spaces[a.template].cross(a.values, b.values, self.rng)
-        return None if values is None else Candidate(a.template, values)
+        space = self.spaces[a.template]
+        point = space.cross(space.point(a.values), space.point(b.values), self.rng)
+        return None if point is None else Candidate(a.template, space.values(point))

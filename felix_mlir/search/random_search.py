@@ -13,7 +13,7 @@ class RandomSearcher(Searcher):
     """Draws uniformly from the legal space; the yardstick for every other searcher."""
 
     @override
-    def suggestions(self) -> Iterator[Candidate | None]:
+    def suggestions(self, count: int) -> Iterator[Candidate | None]:
         while True:
             yield self.draw()
 

@@ -148,10 +148,11 @@ def _task(group: _Group, program: Path | None, inputs: Sequence[TensorType], rea
             kind, space = root_kind(dispatch.root), dispatch.root.extents
             elements = "x".join(dict.fromkeys(o.element_type for o in dispatch.root.operands))
             default = read_configuration(function)
-            templates = tuple(cpu_templates(dispatch, default, cpu_limits(module.operation)))
+            limits = cpu_limits(module.operation)
+            templates = tuple(cpu_templates(dispatch, default, limits))
             if not any(template.knobs for template in templates):
                 raise UnsupportedDispatchError("every loop runs once, there is nothing to choose")
-            tunable = TunableTask(_configured_path(program), tuple(inputs), dispatch, default, templates)
+            tunable = TunableTask(_configured_path(program), tuple(inputs), dispatch, default, templates, limits)
         except (UnsupportedDispatchError, ConfigurationError) as error:
             reason = str(error)
     return Task(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from felix_mlir.schedule import Configuration, Dispatch, ScheduleTemplate
+from felix_mlir.schedule import Configuration, CpuLimits, Dispatch, ScheduleTemplate
 from felix_mlir.tasks.isolate import TensorType
 
 
@@ -14,7 +14,8 @@ class TunableTask:
     """What tuning a task takes.
 
     `configured` is the isolated program at the executable-configurations phase (text), with the compiler's own
-    configuration `default`; `inputs` the types of the program's arguments; `templates` the ways to schedule it.
+    configuration `default`; `inputs` the types of the program's arguments; `templates` the ways to
+    schedule it, `limits` what its executable target says of the machine.
     """
 
     configured: Path
@@ -22,6 +23,7 @@ class TunableTask:
     dispatch: Dispatch
     default: Configuration
     templates: tuple[ScheduleTemplate, ...]
+    limits: CpuLimits
 
 
 @dataclass(frozen=True)

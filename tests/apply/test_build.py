@@ -14,7 +14,7 @@ from felix_mlir.errors import RequestError
 from felix_mlir.importers import random_inputs
 from felix_mlir.measure import Program, Runner, Status, Timing, save_arrays
 from felix_mlir.measure.signature import read_signature
-from felix_mlir.schedule import Configuration, Space, TileLevel
+from felix_mlir.schedule import Configuration, LegalSpace, TileLevel
 from felix_mlir.tasks import extract_tasks
 
 MODEL = conv2d_nchw(30, 16, 32, 3, epilogue=True)
@@ -33,7 +33,7 @@ def draw(tasks, seed=0):
     for task in tasks:
         if task.tunable:
             template = task.tunable.templates[0]
-            (values,) = Space(template).sample(1, np.random.default_rng(seed))
+            (values,) = LegalSpace(template).draw(1, np.random.default_rng(seed))
             chosen |= dict.fromkeys(task.executables, template.configuration(values))
     return chosen
 

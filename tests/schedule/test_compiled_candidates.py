@@ -12,7 +12,7 @@ from ops import KINDS
 from felix_mlir.compiler.process import run_compiler, tool_path
 from felix_mlir.importers import random_inputs
 from felix_mlir.measure import Program, Runner, Status, Timing, save_arrays
-from felix_mlir.schedule import Space, with_configuration
+from felix_mlir.schedule import LegalSpace, with_configuration
 from felix_mlir.tuning.task_tuner import task_tolerance
 
 PER_KIND = 3
@@ -32,7 +32,7 @@ def test_candidates_of_every_kind_compile_and_equal_the_default(tasks_of, tmp_pa
         (default := tmp_path / f"{kind}-default.mlir").write_text(text)
         programs.append((kind, task, default))
         for template in task.templates:
-            for index, values in enumerate(Space(template).sample(PER_KIND, np.random.default_rng(7))):
+            for index, values in enumerate(LegalSpace(template).draw(PER_KIND, np.random.default_rng(7))):
                 path = tmp_path / f"{kind}-{template.name}-{index}.mlir"
                 path.write_text(with_configuration(text, template.configuration(values)))
                 programs.append((kind, task, path))

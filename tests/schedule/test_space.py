@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import sympy
 
-from felix_mlir.schedule import Constraint, Knob, ScheduleTemplate, Space, TileLevel
+from felix_mlir.schedule import Constraint, Knob, LegalSpace, ScheduleTemplate, Space, TileLevel
+from felix_mlir.schedule.space import ListedSpace
 from felix_mlir.schedule.template import knob_symbol
 
 
@@ -39,7 +40,7 @@ def test_draws_are_uniform_over_exactly_the_legal_points(template):
     legal = legal_points(template)
     chi_squared, seeds, number = 0.0, 5, 6000
     for seed in range(seeds):
-        draws = Space(template).sample(number, np.random.default_rng(seed))
+        draws = LegalSpace(template).draw(number, np.random.default_rng(seed))
         counts = Counter(tuple(values[name] for name in "abc") for values in draws)
         assert set(counts) == legal
         expected = number / len(legal)
@@ -49,26 +50,61 @@ def test_draws_are_uniform_over_exactly_the_legal_points(template):
 
 
 def test_the_same_seed_draws_the_same(template):
-    first, second = (Space(template).sample(50, np.random.default_rng(3)) for _ in range(2))
+    first, second = (LegalSpace(template).draw(50, np.random.default_rng(3)) for _ in range(2))
     assert first == second
 
 
-def test_moves_and_mixtures_stay_legal_and_moves_change_something(tasks_of):
+@pytest.fixture(params=["matmul", "conv2d_nchw", "softmax"])
+def real(request, tasks_of) -> ScheduleTemplate:
+    return tasks_of(request.param).root.tunable.templates[0]
+
+
+def spaces_of(template: ScheduleTemplate) -> list[Space]:
+    """All legal candidates, and thirty of them."""
+    space = LegalSpace(template)
+    return [space, ListedSpace(template, space.draw(30, np.random.default_rng(1)))]
+
+
+def belongs(space: Space, point: np.ndarray) -> bool:
+    if isinstance(space, ListedSpace):
+        return bool((space.points == point).all(axis=1).any())
+    return space.template.violations(space.values(point)) == []
+
+
+def test_moves_and_mixtures_stay_in_the_space_and_moves_change_something(real):
     rng = np.random.default_rng(0)
-    for kind in ("matmul", "conv2d_nchw", "softmax"):
-        template = tasks_of(kind).root.tunable.templates[0]
-        space = Space(template)
-        parents = space.sample(20, rng)
-        for parent, other in itertools.pairwise(parents):
-            moved = space.neighbour(parent, rng)
-            assert moved is not None
-            assert moved != parent
-            assert template.violations(moved) == []
+    for space in spaces_of(real):
+        for parent, other in itertools.pairwise(space.sample(20, rng)):
+            moves = space.neighbours(parent)
+            assert len(moves)
+            assert (moves != parent).any(axis=1).all()
+            assert all(belongs(space, move) for move in moves)
             child = space.cross(parent, other, rng)
-            assert child is None or template.violations(child) == []
+            assert child is None or belongs(space, child)
+
+
+def test_candidates_snap_to_themselves_and_anything_else_into_the_space(real):
+    rng = np.random.default_rng(0)
+    for space in spaces_of(real):
+        candidates = space.sample(50, rng)
+        assert (space.snap(candidates)[1] == candidates).all()
+        assert (space.snap(candidates * rng.uniform(0.999, 1.001, candidates.shape))[1] == candidates).all()
+        largest = np.array([knob.options[-1] for knob in real.knobs])
+        rows, snapped = space.snap(np.exp(rng.uniform(-1, np.log(2 * largest), (50, len(largest)))))
+        assert len(rows) == len(snapped) <= 50
+        assert all(belongs(space, point) for point in snapped)
+
+
+def test_a_listed_candidate_need_not_be_legal_and_repeats_count_once(template):
+    listed = [{"a": 4, "b": 4, "c": 4}, {"a": 1, "b": 1, "c": 1}, {"a": 4, "b": 4, "c": 4}]
+    space = ListedSpace(template, listed)
+    assert space.points.tolist() == [[1, 1, 1], [4, 4, 4]]
+    assert space.snap(np.array([[3.0, 3.0, 1.0], [1.2, 1.0, 2.0]]))[1].tolist() == [[4, 4, 4], [1, 1, 1]]
+    assert space.neighbours(space.points[0]).tolist() == [[4, 4, 4]]
+    assert {tuple(p) for p in space.sample(50, np.random.default_rng(0))} == {(1, 1, 1), (4, 4, 4)}
 
 
 def test_an_empty_space_gives_up_rather_than_hang(template):
     impossible = Constraint("never", knob_symbol("a") * knob_symbol("c") < 0)
-    space = Space(ScheduleTemplate("none", template.dispatch, template.knobs, (impossible,), template.tiles))
-    assert space.sample(1, np.random.default_rng(0)) == []
+    space = LegalSpace(ScheduleTemplate("none", template.dispatch, template.knobs, (impossible,), template.tiles))
+    assert len(space.sample(1, np.random.default_rng(0))) == 0

@@ -9,7 +9,7 @@ from ops import KINDS
 
 from felix_mlir.schedule import (
     Configuration,
-    Space,
+    LegalSpace,
     TileLevel,
     configured_functions,
     read_configuration,
@@ -38,7 +38,7 @@ def test_the_compilers_default_comes_back_from_its_knob_values(task):
 
 def test_drawn_candidates_are_legal_and_write_what_they_say(task):
     for template in task.tunable.templates:
-        for values in Space(template).sample(20, np.random.default_rng(0)):
+        for values in LegalSpace(template).draw(20, np.random.default_rng(0)):
             assert template.violations(values) == []
             configuration = template.configuration(values)
             with ir.Context():
@@ -53,7 +53,7 @@ def test_drawn_candidates_are_legal_and_write_what_they_say(task):
 
 def test_a_broken_constraint_is_named_in_words(tasks_of):
     template = tasks_of("matmul").root.tunable.templates[0]
-    values = Space(template).sample(1, np.random.default_rng(0))[0]
+    values = LegalSpace(template).draw(1, np.random.default_rng(0))[0]
     broken = {**values, "distribution_d1": 48, "cache_d1": 32}
     assert any("cache_d1 must divide distribution_d1" in message for message in template.violations(broken))
     assert any("is not one of its" in message for message in template.violations({**values, "cache_d0": 49}))
@@ -62,7 +62,7 @@ def test_a_broken_constraint_is_named_in_words(tasks_of):
 def test_a_window_that_cannot_be_decomposed_is_refused(tasks_of):
     template = tasks_of("conv2d_nchw").root.tunable.templates[0]
     assert template.name == "ConvTileAndDecomposeExpert"
-    values = Space(template).sample(1, np.random.default_rng(0))[0]
+    values = LegalSpace(template).draw(1, np.random.default_rng(0))[0]
     window = {"vector_d2": 2, "vector_d3": 2, "vector_d5": 1, "vector_d6": 1}
     assert any("decomposed" in message for message in template.violations({**values, **window}))
 

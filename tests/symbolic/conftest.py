@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from felix_mlir.schedule import ScheduleTemplate, Space
+from felix_mlir.schedule import LegalSpace, ScheduleTemplate
 from felix_mlir.tasks import TunableTask
 
 
@@ -30,7 +30,7 @@ def drawn(tasks_of) -> Callable[[str, int], list[Drawn]]:
         for task in (task.tunable for task in tasks_of(kind).tasks if task.tunable):
             for template in task.templates:
                 default = template.values_of(task.default)
-                candidates = Space(template).sample(count, np.random.default_rng(11))
+                candidates = LegalSpace(template).draw(count, np.random.default_rng(11))
                 found.append(Drawn(task, template, ([default] if default else []) + candidates))
         return found
 
