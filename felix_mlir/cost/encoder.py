@@ -1,0 +1,85 @@
+"""From the knobs of a template to model inputs: one compiled feature program per loop structure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from felix_mlir.cost.inputs import NestInputs, concatenate, nest_inputs
+from felix_mlir.cost.layout import Layout
+from felix_mlir.cost.machine import Machine
+from felix_mlir.features import Program, derive_cpu_features
+from felix_mlir.schedule import ScheduleTemplate
+from felix_mlir.symbolic import Structure, read_nest, structure_of, tile_symbolically
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    program: Program
+    layout: Layout
+
+
+class ScheduleEncoder:
+    """Encodes candidates of one template; `configured` is the task's program at executable-configurations.
+
+    The nest of a structure is derived and compiled when it is first met (about half a second). Raises TilingError,
+    ReadError, UnsupportedNestError and UnsupportedExpressionError for a dispatch without features.
+    """
+
+    def __init__(self, template: ScheduleTemplate, configured: Path, machine: Machine) -> None:
+        self.template = template
+        self.machine = machine
+        self._configured = configured
+        self._knobs = [knob.name for knob in template.knobs]
+        self._compiled: dict[Structure, _Compiled] = {}
+
+    def is_compiled(self, structure: Structure) -> bool:
+        """Whether encoding candidates of this structure takes no derivation any more."""
+        return structure in self._compiled
+
+    def structures_of(self, points: np.ndarray) -> list[Structure]:
+        """The loop structure of each candidate [n, knobs]."""
+        return [structure_of(self.template, dict(zip(self._knobs, map(int, point), strict=True))) for point in points]
+
+    def exact(self, points: np.ndarray) -> NestInputs:
+        """Encode candidates, integers [n, knobs], n > 0, in their order."""
+        parts: list[NestInputs] = []
+        order: list[np.ndarray] = []
+        for structure, rows in self._grouped(points):
+            compiled = self._of(structure)
+            values = compiled.program.exact_matrix(points[rows], self.machine.limits.values())
+            parts.append(nest_inputs(compiled.layout, torch.from_numpy(values), self.machine))
+            order.append(rows)
+        back = np.argsort(np.concatenate(order), kind="stable")
+        whole = concatenate(parts).select(torch.from_numpy(back))
+        return NestInputs(*(_single(getattr(whole, field.name)) for field in fields(whole)))
+
+    def relaxed(self, structure: Structure, points: Tensor, temperature: float) -> NestInputs:
+        """Encode positive real points [n, knobs], differentiably, as if their loops had `structure`."""
+        compiled = self._of(structure)
+        values = compiled.program.relaxed(points, self.machine.limits.values(), temperature=temperature)
+        return nest_inputs(compiled.layout, values, self.machine)
+
+    def _grouped(self, points: np.ndarray) -> Iterator[tuple[Structure, np.ndarray]]:
+        rows: dict[Structure, list[int]] = {}
+        for row, structure in enumerate(self.structures_of(points)):
+            rows.setdefault(structure, []).append(row)
+        for structure, members in rows.items():
+            yield structure, np.array(members)
+
+    def _of(self, structure: Structure) -> _Compiled:
+        if structure not in self._compiled:
+            nest = read_nest(tile_symbolically(self.template, self._configured, structure), self.template)
+            features = derive_cpu_features(nest)
+            program = Program([(feature.name, feature.expr) for feature in features], self._knobs)
+            self._compiled[structure] = _Compiled(program, Layout.of(nest, features))
+        return self._compiled[structure]
+
+
+def _single(values: Tensor) -> Tensor:
+    return values.float() if values.is_floating_point() else values
