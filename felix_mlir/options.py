@@ -26,7 +26,7 @@ class TuneOptions:
     budget_s: float | None = 420.0
     trials: int | None = None
     seed: int = 0
-    search: str = "evolutionary"
+    search: str = "gradient"
     db: Path | None = None
 
 

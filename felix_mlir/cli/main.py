@@ -45,7 +45,7 @@ def tune(
     ),
     seed: Annotated[int, typer.Option(help="Seed of the search.")] = TuneOptions.seed,
     search: Annotated[
-        str, typer.Option(help="How candidates are chosen: evolutionary or random.")
+        str, typer.Option(help="How candidates are chosen: gradient, evolutionary, random or tpe.")
     ] = TuneOptions.search,
     db: Annotated[Path | None, typer.Option(help="Record store to use in place of OUT/records.db.")] = None,
     as_json: Json = False,
@@ -162,6 +162,72 @@ def features(
         print(json.dumps(described, indent=2))
     else:
         show_features(described)
+
+
+@app.command()
+def explain(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of an earlier felix-mlir tune.")],
+    task: Annotated[str | None, typer.Option("--task", help="One of its tasks. [default: all]")] = None,
+    as_json: Json = False,
+) -> None:
+    """Say why a run chose its schedules: predictions, bounds, constraints, gradients, and what the default lost."""
+    from felix_mlir.cli.explain import explain_folder, show_explanation
+
+    explanation = explain_folder(directory, task)
+    if as_json:
+        print(json.dumps(explanation, indent=2))
+    else:
+        show_explanation(explanation)
+
+
+dataset = typer.Typer(help="Measured candidates of many ops: what the cost model learns from.", no_args_is_help=True)
+app.add_typer(dataset, name="dataset")
+
+
+@dataset.command()
+def collect(
+    out: Annotated[Path, typer.Option(help="Folder of the tables; an earlier collection in it is continued.")],
+    ops: Annotated[
+        list[str] | None, typer.Option("--op", help="Op of the suite, or a pattern such as 'conv*'. [default: all]")
+    ] = None,
+    suite: Annotated[str, typer.Option(help="main, or variety: many shapes, meant for few points each.")] = "main",
+    points: Annotated[int, typer.Option(min=1, help="Candidates to measure per op.")] = 400,
+    search: Annotated[str, typer.Option(help="The searcher that chooses them.")] = "random",
+    lattice: Annotated[bool, typer.Option("--lattice", help="Measure every point of a lattice instead.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the choice.")] = 0,
+    target: TargetName = TuneOptions.target,
+) -> None:
+    """Measure candidates of the suite's ops; nothing else may run on the machine meanwhile."""
+    from felix_mlir.dataset.collect import collect as run
+    from felix_mlir.dataset.collect import select_ops
+    from felix_mlir.report import terminal_progress
+
+    with terminal_progress() as progress:
+        tables = run(
+            select_ops(suite, ops or ["*"]), out, points=points, search=search, lattice=lattice, seed=seed,
+            progress=progress, target_name=target,
+        )  # fmt: skip
+    print(f"{len(tables)} tables in {out}")
+
+
+@app.command()
+def train(
+    tables: Annotated[Path, typer.Option("--dataset", help="Folder of tables that dataset collect wrote.")],
+    output: Annotated[Path, typer.Option("-o", help="The weights to write (.safetensors).")],
+    folds: Annotated[
+        int,
+        typer.Option(min=1, help="Parts of the tasks that take turns in being left out, to say the error; 1: none."),
+    ] = 4,
+    seed: Annotated[int, typer.Option(help="Seed of the training.")] = 0,
+) -> None:
+    """Train the cost model that ships, or one of your own."""
+    from felix_mlir.dataset.training import table_paths, train_on_tables
+    from felix_mlir.report import terminal_progress
+
+    with terminal_progress() as progress:
+        model = train_on_tables(table_paths(tables), seed, folds, progress.stage)
+    model.save(output)
+    print(json.dumps({**model.card, "weights": str(output)}, indent=2))
 
 
 def main() -> None:

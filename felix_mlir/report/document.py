@@ -41,7 +41,11 @@ class AlternativeReport(TypedDict):
 
 
 class Report(TypedDict):
-    """`speedup` is the default's latency over the result's, paired in one run, with its 95 % `interval`."""
+    """`speedup` is the default's latency over the result's, paired in one run, with its 95 % `interval`.
+
+    `spent_s` is the wall time of all runs in the folder, `search_s` what the searchers, with features and cost model,
+    took of it in the last one.
+    """
 
     model: str
     target: str
@@ -57,6 +61,7 @@ class Report(TypedDict):
     tolerance: float
     budget_s: float | None
     spent_s: float
+    search_s: float
     trials: int
     search: str
     seed: int
@@ -106,7 +111,12 @@ def render(report: Report) -> RenderableType:
         speedup = "" if way["speedup"] is None else f"{way['speedup']:.2f}x"
         mark = "chosen" if way["name"] == report["alternative"] else ""
         ways.add_row(way["name"], speedup, mark or way["message"] or way["status"])
-    return Group(ways, "", _results(report["tasks"]), "", model, "", *report["notes"])
+    return Group(ways, "", _results(report["tasks"]), "", model, "", _search_share(report), *report["notes"])
+
+
+def _search_share(report: Report) -> str:
+    search_s, spent_s = report["search_s"], report["spent_s"]
+    return f"search, features and model took {search_s:.1f} s of {spent_s:.1f} s ({search_s / spent_s:.0%})"
 
 
 def show(report: Report) -> None:

@@ -9,11 +9,30 @@ from __future__ import annotations
 from felix_mlir.search.evolutionary import EvolutionarySearcher
 from felix_mlir.search.random_search import RandomSearcher
 from felix_mlir.search.scheduler import TaskProgress, next_task
-from felix_mlir.search.searcher import Candidate, Observation, Searcher, SearcherFactory
+from felix_mlir.search.searcher import (
+    Candidate,
+    Observation,
+    Searcher,
+    SearcherFactory,
+    SearchProblem,
+    UnsearchableError,
+    legal_spaces,
+)
+from felix_mlir.search.tpe import TpeSearcher
+
+
+def gradient_searcher(problem: SearchProblem, seed: int) -> Searcher:
+    """Make a GradientSearcher; torch, which takes seconds to import, waits until one is wanted."""
+    from felix_mlir.search.gradient import GradientSearcher
+
+    return GradientSearcher(problem, seed)
+
 
 SEARCHERS: dict[str, SearcherFactory] = {
+    "gradient": gradient_searcher,
     "evolutionary": EvolutionarySearcher,
     "random": RandomSearcher,
+    "tpe": TpeSearcher,
 }
 
 __all__ = [
@@ -22,8 +41,13 @@ __all__ = [
     "EvolutionarySearcher",
     "Observation",
     "RandomSearcher",
+    "SearchProblem",
     "Searcher",
     "SearcherFactory",
     "TaskProgress",
+    "TpeSearcher",
+    "UnsearchableError",
+    "gradient_searcher",
+    "legal_spaces",
     "next_task",
 ]

@@ -80,6 +80,7 @@ def make_report(
         tolerance=tolerance,
         budget_s=options.budget_s,
         spent_s=workspace.state.spent_s,
+        search_s=sum(tuner.search_s for tuner in tuners.values()),
         trials=workspace.state.trials,
         search=options.search,
         seed=options.seed,

@@ -14,7 +14,7 @@ from felix_mlir.errors import RequestError, WorkError
 from felix_mlir.importers import Model, load_model
 from felix_mlir.options import TuneOptions
 from felix_mlir.report import Progress, Report, TaskRow
-from felix_mlir.search import SEARCHERS, next_task
+from felix_mlir.search import SEARCHERS, EvolutionarySearcher, UnsearchableError, next_task
 from felix_mlir.target import Target, parse_target
 from felix_mlir.tasks import Task
 from felix_mlir.tuning.alternatives import AlternativeResult, try_alternatives
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-_ROUND = 12
+_ROUND = 16
 # Tasks that take less of the model's time cannot move it beyond the noise.
 _SMALLEST_SHARE = 0.005
 # Seconds the final choice takes for one task, its builds included.
@@ -180,10 +180,9 @@ class _Run:
             if self._budget.remaining_s <= self._reserve_s(len(tuners) + 1):
                 self._skipped[task.id] = "the budget did not reach it"
                 continue
-            model_s = self._stage.default_latency_s
             seed = self._options.seed + int(task.id[:8], 16)
             folder = self._workspace.work / "tasks" / task.id
-            tuner = TaskTuner(task, model_s, self._session, SEARCHERS[self._options.search], seed, folder)
+            tuner = self._tuner(task, seed, folder)
             self._progress.stage(f"timing {task.kind} {task.id} by itself")
             try:
                 tuner.prepare()
@@ -193,6 +192,14 @@ class _Run:
             tuners.append(tuner)
         self._count(tuners)
         return tuners
+
+    def _tuner(self, task: Task, seed: int, folder: Path) -> TaskTuner:
+        model_s = self._stage.default_latency_s
+        try:
+            return TaskTuner(task, model_s, self._session, SEARCHERS[self._options.search], seed, folder)
+        except UnsearchableError as error:
+            self._notes.append(f"task {task.id} is searched without a cost model: {error}")
+            return TaskTuner(task, model_s, self._session, EvolutionarySearcher, seed, folder)
 
     def _count(self, tuners: Sequence[TaskTuner]) -> None:
         self._budget.set_trials(sum(sum(tuner.counts.values()) for tuner in tuners))

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from felix_mlir.measure import Builder, Measurement, Runner, Status
 from felix_mlir.records import Record, Store
 from felix_mlir.report.progress import Progress
-from felix_mlir.target import Target
-from felix_mlir.tuning.workspace import Workspace
+from felix_mlir.target import Target, host_name
+from felix_mlir.tuning.workspace import Workspace, copy_whole
+
+if TYPE_CHECKING:
+    from felix_mlir.cost import OnlineModel
 
 _CANDIDATE_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
 class Session:
-    """`builder` and `runner` must not work at the same time: they share the cores that are timed."""
+    """`builder` and `runner` must not work at the same time: they share the cores that are timed.
+
+    `cost_model` returns the one model all tasks share; the first call loads it.
+    """
 
     target: Target
     builder: Builder
@@ -29,6 +36,7 @@ class Session:
     progress: Progress
     compiler: str
     host: str
+    cost_model: Callable[[], OnlineModel]
 
     def record(
         self,
@@ -61,21 +69,19 @@ def open_session(target: Target, workspace: Workspace, records: Path, progress: 
     """Open the record store and get builder and runner ready; closes them at the end."""
     builder = Builder(target.cores, _CANDIDATE_TIMEOUT_S, workspace.work / "cache")
     with Store(records) as store, Runner(target.device) as runner:
-        yield Session(target, builder, runner, store, progress, version("iree-base-compiler"), host_name(target))
+        compiler, host = version("iree-base-compiler"), host_name(target)
+        model = cache(partial(_cost_model, target, workspace))
+        yield Session(target, builder, runner, store, progress, compiler, host, model)
 
 
-def host_name(target: Target) -> str:
-    """Name the hardware that measurements depend on: processor model and cores, not the machine's own name."""
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        fields = {
-            key.strip(): value.strip()
-            for key, _, value in (line.partition(":") for line in cpuinfo.read_text().splitlines())
-        }
-        keys = ("model name", "cpu family", "model", "stepping", "CPU implementer", "CPU part")
-        model = " ".join(fields[key] for key in keys if fields.get(key)) or model
-    return f"{model} x{target.cores}"
+def _cost_model(target: Target, workspace: Workspace) -> OnlineModel:
+    """Load the model this folder began with, so that a later version goes on as the first run would have."""
+    from felix_mlir.cost import CostModel, OnlineModel, read_machine
+    from felix_mlir.cost.model import SHIPPED
+
+    if not workspace.cost_model.exists():
+        copy_whole(SHIPPED, workspace.cost_model)
+    return OnlineModel(CostModel.load(workspace.cost_model), read_machine(target))
 
 
 def failure(measurement: Measurement) -> str:

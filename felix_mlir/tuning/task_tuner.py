@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import math
 import shlex
-from collections.abc import Sequence
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +28,7 @@ from felix_mlir.measure import (
 )
 from felix_mlir.records import Record
 from felix_mlir.schedule import Configuration, with_configuration
-from felix_mlir.search import Candidate, Observation, SearcherFactory, TaskProgress
+from felix_mlir.search import Candidate, Observation, SearcherFactory, SearchProblem, TaskProgress, legal_spaces
 from felix_mlir.tasks import Task, TunableTask
 from felix_mlir.tuning.session import Session, failure
 
@@ -63,7 +65,10 @@ class Choice:
 
 
 class TaskTuner:
-    """Proposes, builds, checks and times candidates of one tunable task; every one ends as a record."""
+    """Proposes, builds, checks and times candidates of one tunable task; every one ends as a record.
+
+    `search_s` are the seconds the searcher has taken so far, the loading of its cost model among them.
+    """
 
     def __init__(
         self, task: Task, model_s: float, session: Session, searcher: SearcherFactory, seed: int, folder: Path
@@ -81,7 +86,13 @@ class TaskTuner:
             for template in self._tunable.templates
             if (values := template.values_of(self._tunable.default)) and not template.violations(values)
         ]
-        self._searcher = searcher(self._tunable.templates, seed, start)
+        self.search_s = 0.0
+        with self._searching():
+            problem = SearchProblem(
+                task.id, legal_spaces(self._tunable.templates), self._tunable.configured,
+                self._tunable.limits.native_vector_bytes, session.cost_model, tuple(start),
+            )  # fmt: skip
+            self._searcher = searcher(problem, seed)
         launch_s = task.launch_s or _INVOCATION_S
         self._repeats = min(_MAX_REPEATS, max(1, math.ceil(_INVOCATION_S / launch_s)))
         self._text = self._tunable.configured.read_text()
@@ -89,6 +100,11 @@ class TaskTuner:
         self._default_now_s = 0.0
         self._best: dict[object, tuple[float, Candidate]] = {}
         self.counts: dict[Status, int] = {}
+
+    @property
+    def reference_s(self) -> float:
+        """Seconds per launch of the isolated default, as this session timed it; 0 before `prepare`."""
+        return self._reference_s
 
     @property
     def best_ratio(self) -> float:
@@ -116,10 +132,17 @@ class TaskTuner:
 
     def run_round(self, count: int) -> None:
         """Propose, build and time up to `count` candidates; fewer when the space is exhausted."""
-        candidates = self._searcher.propose(count)
+        with self._searching():
+            candidates = self._searcher.propose(count)
         jobs = [self._job(candidate) for candidate in candidates]
         self._measure(candidates, jobs, self._session.builder.build(jobs))
         self.progress.ratios.append(self.best_ratio)
+
+    def confirm(self, count: int) -> None:
+        """Time the `count` fastest candidates once more: the best of many noisy timings is fast by luck, too."""
+        fastest = [candidate for _, candidate in sorted(self._best.values(), key=lambda pair: pair[0])[:count]]
+        jobs = [self._job(candidate) for candidate in fastest]
+        self._measure(fastest, jobs, self._session.builder.build(jobs))
 
     def choose(self) -> Choice:
         """Time the best candidates and the default in turn; keep the default unless one is faster beyond noise."""
@@ -237,7 +260,14 @@ class TaskTuner:
             self.counts[record.status] = self.counts.get(record.status, 0) + 1
             if latency is not None:
                 self._best[candidate.key] = (latency, candidate)
-        self._searcher.observe(observations)
+        with self._searching():
+            self._searcher.observe(observations)
+
+    @contextmanager
+    def _searching(self) -> Generator[None]:
+        begun = time.perf_counter()
+        yield
+        self.search_s += time.perf_counter() - begun
 
     def _configuration(self, candidate: Candidate) -> Configuration:
         return self._templates[candidate.template].configuration(candidate.values)

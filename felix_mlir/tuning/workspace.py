@@ -94,6 +94,10 @@ class Workspace:
         return self.root / "tuned.irpa"
 
     @property
+    def cost_model(self) -> Path:
+        return self.root / "cost_model.safetensors"
+
+    @property
     def manifest(self) -> Path:
         return self.root / "manifest.json"
 

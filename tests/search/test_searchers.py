@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import math
+import sys
+from dataclasses import replace
 
+import numpy as np
 import pytest
+from search_problems import make_problem
 
-from felix_mlir.search import SEARCHERS, Candidate, EvolutionarySearcher, Observation, RandomSearcher
+from felix_mlir.errors import RequestError
+from felix_mlir.schedule import LegalSpace, ListedSpace
+from felix_mlir.search import (
+    SEARCHERS,
+    Candidate,
+    EvolutionarySearcher,
+    Observation,
+    RandomSearcher,
+    TpeSearcher,
+)
 
 
 @pytest.fixture(params=sorted(SEARCHERS))
@@ -17,6 +30,16 @@ def factory(request):
 @pytest.fixture
 def templates(tasks_of):
     return tasks_of("matmul_wide").root.tunable.templates
+
+
+@pytest.fixture
+def task(tasks_of):
+    return tasks_of("matmul_wide").root
+
+
+@pytest.fixture
+def problem(task):
+    return make_problem(task)
 
 
 def cost(candidate: Candidate) -> float:
@@ -35,8 +58,8 @@ def run(searcher, rounds, batch=10):
     return best
 
 
-def test_every_proposal_is_legal_and_new(factory, templates):
-    searcher = factory(templates, 1, [])
+def test_every_proposal_is_legal_and_new(factory, problem, templates):
+    searcher = factory(problem, 1)
     by_name = {template.name: template for template in templates}
     keys = []
     for _ in range(8):
@@ -49,17 +72,17 @@ def test_every_proposal_is_legal_and_new(factory, templates):
     assert len(set(keys)) == len(keys)
 
 
-def test_nothing_observed_in_an_earlier_run_is_proposed_again(factory, templates):
-    first = factory(templates, 5, [])
+def test_nothing_observed_in_an_earlier_run_is_proposed_again(factory, problem):
+    first = factory(problem, 5)
     earlier = first.propose(40)
-    second = factory(templates, 5, [])
+    second = factory(problem, 5)
     second.observe([Observation(candidate, cost(candidate)) for candidate in earlier])
     assert not {c.key for c in earlier} & {c.key for c in second.propose(40)}
 
 
-def test_the_same_seed_and_history_give_the_same_proposals(factory, templates):
+def test_the_same_seed_and_history_give_the_same_proposals(factory, problem):
     def proposals(seed):
-        searcher = factory(templates, seed, [])
+        searcher = factory(problem, seed)
         found = []
         for _ in range(4):
             batch = searcher.propose(8)
@@ -71,15 +94,14 @@ def test_the_same_seed_and_history_give_the_same_proposals(factory, templates):
     assert proposals(3) != proposals(4)
 
 
-def test_the_start_comes_first(factory, templates, tasks_of):
-    default = templates[0].values_of(tasks_of("matmul_wide").root.tunable.default)
+def test_the_start_comes_first(factory, task, templates):
+    default = templates[0].values_of(task.tunable.default)
     start = Candidate(templates[0].name, default)
-    assert factory(templates, 0, [start]).propose(3)[0] == start
+    assert factory(make_problem(task, [start]), 0).propose(3)[0] == start
 
 
 def test_a_small_space_is_proposed_once_and_then_no_more(factory, tasks_of):
-    templates = tasks_of("reduction_full").root.tunable.templates
-    searcher = factory(templates, 0, [])
+    searcher = factory(make_problem(tasks_of("reduction_full").root), 0)
     size = sum(space.size_bound for space in searcher.spaces.values())
     found = []
     while len(batch := searcher.propose(50)) == 50:
@@ -89,15 +111,48 @@ def test_a_small_space_is_proposed_once_and_then_no_more(factory, tasks_of):
     assert len({candidate.key for candidate in found}) == len(found)
 
 
-def test_evolution_finds_better_candidates_than_chance(templates):
+@pytest.mark.parametrize("searcher", [EvolutionarySearcher, TpeSearcher])
+def test_learning_finds_better_candidates_than_chance(searcher, problem):
     rounds, seeds = 12, range(5)
-    evolved = [run(EvolutionarySearcher(templates, seed), rounds) for seed in seeds]
-    drawn = [run(RandomSearcher(templates, seed), rounds) for seed in seeds]
-    assert math.fsum(map(math.log, evolved)) < math.fsum(map(math.log, drawn))
+    learned = [run(searcher(problem, seed), rounds) for seed in seeds]
+    drawn = [run(RandomSearcher(problem, seed), rounds) for seed in seeds]
+    assert math.fsum(map(math.log, learned)) < math.fsum(map(math.log, drawn))
 
 
-def test_failures_teach_nothing_but_are_not_repeated(templates):
-    searcher = EvolutionarySearcher(templates, 0)
+def test_failures_teach_nothing_but_are_not_repeated(factory, problem):
+    searcher = factory(problem, 0)
     for _ in range(5):
         searcher.observe([Observation(candidate, None) for candidate in searcher.propose(12)])
     assert len(searcher.propose(12)) == 12
+
+
+def test_templates_compete_in_one_search(factory, task, templates):
+    """The same template under two names, the second of which is always faster."""
+    twins = [replace(templates[0], name=name) for name in ("slow", "fast")]
+    searcher = factory(make_problem(task, templates=twins), 0)
+    proposed = []
+    for _ in range(10):
+        batch = searcher.propose(10)
+        searcher.observe([Observation(c, cost(c) * (1 if c.template == "fast" else 20)) for c in batch])
+        proposed += batch
+    assert {candidate.template for candidate in proposed} == {"slow", "fast"}
+    if factory is not RandomSearcher:
+        assert sum(candidate.template == "fast" for candidate in proposed[50:]) > 25
+
+
+def test_only_what_is_listed_is_proposed_and_all_of_it(factory, task, templates):
+    points = LegalSpace(templates[0]).draw(40, np.random.default_rng(0))
+    listed = {Candidate(templates[0].name, values).key for values in points}
+    searcher = factory(make_problem(task, spaces=[ListedSpace(templates[0], points)]), 0)
+    found = set()
+    while batch := searcher.propose(8):
+        found |= {candidate.key for candidate in batch}
+        searcher.observe([Observation(candidate, cost(candidate)) for candidate in batch])
+    assert found <= listed
+    assert len(found) > 0.9 * len(listed)
+
+
+def test_tpe_says_what_it_lacks(problem, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(RequestError, match=r"felix-mlir\[tpe\]"):
+        TpeSearcher(problem, 0)
