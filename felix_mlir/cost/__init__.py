@@ -7,10 +7,19 @@ between); `OnlineModel` adapts a `CostModel` to what a run measures and predicts
 
 from __future__ import annotations
 
-from felix_mlir.cost.encoder import ScheduleEncoder
+from felix_mlir.cost.encoder import NO_FEATURES, ScheduleEncoder
 from felix_mlir.cost.inputs import NestInputs
 from felix_mlir.cost.machine import Machine, read_machine
 from felix_mlir.cost.model import AdaptedModel, CostModel
 from felix_mlir.cost.online import OnlineModel
 
-__all__ = ["AdaptedModel", "CostModel", "Machine", "NestInputs", "OnlineModel", "ScheduleEncoder", "read_machine"]
+__all__ = [
+    "NO_FEATURES",
+    "AdaptedModel",
+    "CostModel",
+    "Machine",
+    "NestInputs",
+    "OnlineModel",
+    "ScheduleEncoder",
+    "read_machine",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,12 @@ from torch import Tensor
 from felix_mlir.cost.inputs import NestInputs, concatenate, nest_inputs
 from felix_mlir.cost.layout import Layout
 from felix_mlir.cost.machine import Machine
-from felix_mlir.features import Program, derive_cpu_features
+from felix_mlir.features import Program, UnsupportedExpressionError, UnsupportedNestError, derive_cpu_features
 from felix_mlir.schedule import ScheduleTemplate
-from felix_mlir.symbolic import Structure, read_nest, structure_of, tile_symbolically
+from felix_mlir.symbolic import ReadError, Structure, TilingError, read_nest, structure_of, tile_symbolically
+
+# What deriving and compiling features raises where there are none.
+NO_FEATURES = (TilingError, ReadError, UnsupportedNestError, UnsupportedExpressionError)
 
 
 @dataclass(frozen=True)
@@ -27,8 +31,8 @@ class _Compiled:
 class ScheduleEncoder:
     """Encodes candidates of one template; `configured` is the task's program at executable-configurations.
 
-    The nest of a structure is derived and compiled when it is first met (about half a second). Raises TilingError,
-    ReadError, UnsupportedNestError and UnsupportedExpressionError for a dispatch without features.
+    The nest of a structure is derived and compiled when it is first met (about half a second). Raises any of
+    NO_FEATURES for a dispatch without features.
     """
 
     def __init__(self, template: ScheduleTemplate, configured: Path, machine: Machine) -> None:
@@ -37,6 +41,8 @@ class ScheduleEncoder:
         self._configured = configured
         self._knobs = [knob.name for knob in template.knobs]
         self._compiled: dict[Structure, _Compiled] = {}
+        # A search asks for the structures of the same points again and again.
+        self._structure = cache(lambda point: structure_of(template, dict(zip(self._knobs, point, strict=True))))
 
     def is_compiled(self, structure: Structure) -> bool:
         """Whether encoding candidates of this structure takes no derivation any more."""
@@ -44,13 +50,21 @@ class ScheduleEncoder:
 
     def structures_of(self, points: np.ndarray) -> list[Structure]:
         """The loop structure of each candidate [n, knobs]."""
-        return [structure_of(self.template, dict(zip(self._knobs, map(int, point), strict=True))) for point in points]
+        return [self._structure(tuple(point)) for point in points.tolist()]
+
+    def grouped(self, points: np.ndarray) -> Iterator[tuple[Structure, np.ndarray]]:
+        """Yield each structure among candidates [n, knobs] with its rows, ascending."""
+        rows: dict[Structure, list[int]] = {}
+        for row, structure in enumerate(self.structures_of(points)):
+            rows.setdefault(structure, []).append(row)
+        for structure, members in rows.items():
+            yield structure, np.array(members)
 
     def exact(self, points: np.ndarray) -> NestInputs:
         """Encode candidates, integers [n, knobs], n > 0, in their order."""
         parts: list[NestInputs] = []
         order: list[np.ndarray] = []
-        for structure, rows in self._grouped(points):
+        for structure, rows in self.grouped(points):
             compiled = self._of(structure)
             values = compiled.program.exact_matrix(points[rows], self.machine.limits.values())
             parts.append(nest_inputs(compiled.layout, torch.from_numpy(values), self.machine))
@@ -59,18 +73,18 @@ class ScheduleEncoder:
         whole = concatenate(parts).select(torch.from_numpy(back))
         return NestInputs(*(_single(getattr(whole, field.name)) for field in fields(whole)))
 
+    def features(self, point: np.ndarray) -> dict[str, float]:
+        """Return the features of one candidate, [knobs], by name."""
+        ((structure, _),) = self.grouped(point[None])
+        program = self._of(structure).program
+        row = program.exact_matrix(point[None], self.machine.limits.values())[0]
+        return dict(zip(program.names, row.tolist(), strict=True))
+
     def relaxed(self, structure: Structure, points: Tensor, temperature: float) -> NestInputs:
         """Encode positive real points [n, knobs], differentiably, as if their loops had `structure`."""
         compiled = self._of(structure)
         values = compiled.program.relaxed(points, self.machine.limits.values(), temperature=temperature)
         return nest_inputs(compiled.layout, values, self.machine)
-
-    def _grouped(self, points: np.ndarray) -> Iterator[tuple[Structure, np.ndarray]]:
-        rows: dict[Structure, list[int]] = {}
-        for row, structure in enumerate(self.structures_of(points)):
-            rows.setdefault(structure, []).append(row)
-        for structure, members in rows.items():
-            yield structure, np.array(members)
 
     def _of(self, structure: Structure) -> _Compiled:
         if structure not in self._compiled:

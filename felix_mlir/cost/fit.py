@@ -1,4 +1,4 @@
-"""Training the ensemble, before a run and during it: one loop, one loss."""
+"""Training the ensemble: one loop, one loss."""
 
 from __future__ import annotations
 

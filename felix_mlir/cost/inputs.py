@@ -13,6 +13,7 @@ from torch import Tensor
 
 from felix_mlir.cost.layout import (
     DISPATCH,
+    LOOP_LEVELS,
     OPERAND,
     OPERAND_LEVELS,
     SLOTS,
@@ -30,18 +31,19 @@ OPERAND_INPUTS, LOOP_INPUTS, STAGE_INPUTS, DISPATCH_INPUTS = 42, 28, 61, 6
 _TINY = 1e-6
 _SOME = 0.01
 _CUT_TILES = STAGE_LEVELS.index("cut_tiles")
+_SIZE, _CUT = LOOP_LEVELS.index("size"), LOOP_LEVELS.index("cut")
 _REGISTERS = SLOTS.index(TileLevel.VECTOR_COMMON_PARALLEL.value)
 
 
 @dataclass(frozen=True)
 class NestInputs:
-    """A batch of schedules: `stage` [n, stages, F], `operand` [n, stages, operands, G], `loop` [n,
-    stages, loops, L], `dispatch` [n, H].
+    """A batch of n schedules.
 
-    `is_stage` [n, stages], `is_operand` [n, stages, operands] and `is_loop` [n, stages, loops] say where there is
-    something. `log_bound` [n] is the
-    log of a lower bound on the latency in seconds; `terms` [n, stages, len(TERMS)] the seconds each stage would
-    take if only that resource counted, on as many cores as the schedule keeps busy.
+    `stage` [n, stages, STAGE_INPUTS], `operand` [n, stages, operands, OPERAND_INPUTS], `loop` [n, stages, loops,
+    LOOP_INPUTS], `dispatch` [n, DISPATCH_INPUTS]. `is_stage` [n, stages], `is_operand` [n, stages, operands] and
+    `is_loop` [n, stages, loops] say where there is something. `log_bound` [n] is the log of a lower bound on the
+    latency in seconds; `terms` [n, stages, len(TERMS)] the seconds each stage would take if only that resource
+    counted, on as many cores as the schedule keeps busy.
     """
 
     stage: Tensor
@@ -73,9 +75,11 @@ def nest_inputs(layout: Layout, values: Tensor, machine: Machine) -> NestInputs:
     own = dict(zip(OPERAND, operand.unbind(-1), strict=True))
     at = dict(zip(OPERAND_LEVELS, operand_levels.unbind(-1), strict=True))
     lane_use = gather(layout.loop)[..., 0]
-    sizes, cut = gather(layout.loop_levels).unbind(-1)
-    # The whole op is cut nowhere and has no such feature.
-    cut = torch.where(layout.loop_levels[..., 1] < 0, torch.zeros_like(cut), cut).clamp(min=0.0)
+    sizes = gather(layout.loop_levels[..., _SIZE])
+    # The whole op is cut nowhere and has no such features.
+    cut = gather(layout.loop_levels[..., _CUT], missing=0.0).clamp(min=0.0)[..., 1:]
+    cut_tiles = gather(layout.stage_levels[..., _CUT_TILES], missing=0.0).clamp(min=0.0)
+    cut_tiles = (cut_tiles / levels["tiles"])[..., 1:]
     is_loop = layout.is_loop.to(values.dtype)
     exists = layout.is_operand.to(values.dtype)
 
@@ -87,10 +91,6 @@ def nest_inputs(layout: Layout, values: Tensor, machine: Machine) -> NestInputs:
 
     iterations = named["iterations"]
     accessed = (own["accessed"] * exists).sum(dim=-1)
-    cut_tiles = torch.where(
-        layout.stage_levels[..., _CUT_TILES] < 0, torch.zeros_like(iterations)[..., None], levels["cut_tiles"]
-    )
-    cut_tiles = (cut_tiles.clamp(min=0.0) / levels["tiles"])[..., 1:]
     stage_inputs = [
         _log(named["vector_operations"] / iterations),
         _log(named["lane_use"]),
@@ -117,8 +117,7 @@ def nest_inputs(layout: Layout, values: Tensor, machine: Machine) -> NestInputs:
         *roles[..., :-1].unbind(-1),
         torch.log2(roles[..., -1].clamp(min=1.0)),
         _log(own["accessed"] / own["unique"]),
-        *(torch.log1p(own[name].clamp(min=0.0)) for name in ("unique", "stride")),
-        *(torch.log1p(own[name].clamp(min=0.0)) for name in ("reuse_count", "reuse_iterations", "reuse_bytes")),
+        *(torch.log1p(own[name].clamp(min=0.0)) for name in OPERAND[1:]),
         *torch.log1p(at["footprint"]).unbind(-1),
         *_log(at["traffic"] / own["accessed"][..., None]).unbind(-1),
         *_log(at["lines"] * machine.limits.line_bytes / at["footprint"]).unbind(-1),
@@ -131,8 +130,8 @@ def nest_inputs(layout: Layout, values: Tensor, machine: Machine) -> NestInputs:
         _log(lane_use),
         *torch.log2(sizes.clamp(min=1.0)).unbind(-1),
         _log(sizes[..., -1] / lanes),
-        *cut[..., 1:].unbind(-1),
-        *_whether(cut[..., 1:]).unbind(-1),
+        *cut.unbind(-1),
+        *_whether(cut).unbind(-1),
     ]
     dispatch_inputs = [
         *(_log(dispatch[name]) for name in ("workgroups", "waves", "core_use", "imbalance")),
@@ -217,13 +216,14 @@ def concatenate(batches: list[NestInputs]) -> NestInputs:
 
 
 class _Gather:
-    """Picks columns; a column of -1 reads as ones, which are neutral in logs of ratios."""
+    """Picks columns; one of -1 reads as `missing`, by default 1, which is neutral in logs of ratios."""
 
     def __init__(self, values: Tensor) -> None:
-        self._padded = torch.cat([values, values.new_ones(len(values), 1)], dim=1)
+        self._values = values
 
-    def __call__(self, columns: Tensor) -> Tensor:
-        return self._padded[:, columns.reshape(-1)].reshape(len(self._padded), *columns.shape)
+    def __call__(self, columns: Tensor, missing: float = 1.0) -> Tensor:
+        picked = self._values[:, columns.reshape(-1)].reshape(len(self._values), *columns.shape)
+        return picked.masked_fill(columns < 0, missing)
 
 
 def _whether(share: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -90,28 +91,32 @@ class AdaptedModel:
     """
 
     def __init__(self, model: CostModel, inputs: Sequence[NestInputs], log_latency: Tensor, weights: Tensor) -> None:
-        self._model = model
+        self._network = model.network
         output = model.network.output
         self._trained = torch.cat([output.weight[..., 0], output.bias[..., 0]], dim=1).detach()  # [members, HIDDEN + 1]
         precision = _REPLAY_WEIGHT * model.gram + _RIDGE * torch.eye(HIDDEN + 1)
         self._change = torch.zeros_like(self._trained)
         if inputs:
             with torch.no_grad():
-                hidden = torch.cat([self._hidden(batch) for batch in inputs], dim=1)
+                basis = torch.cat([model.network.basis(batch) for batch in inputs], dim=1)
             bounds = torch.cat([batch.log_bound for batch in inputs])
-            residual = log_latency - bounds - torch.einsum("mnh,mh->mn", hidden, self._trained)
-            weighted = hidden * weights[None, :, None]
-            precision = precision + weighted.transpose(1, 2) @ hidden
+            residual = log_latency - bounds - torch.einsum("mnh,mh->mn", basis, self._trained)
+            weighted = basis * weights[None, :, None]
+            precision = precision + weighted.transpose(1, 2) @ basis
             self._change = torch.linalg.solve(precision, (weighted.transpose(1, 2) @ residual[..., None]))[..., 0]
         self._covariance = _NOISE * torch.linalg.inv(precision)
 
     def predict(self, inputs: NestInputs) -> Prediction:
         """Predict schedules, differentiably in the inputs."""
-        hidden = self._hidden(inputs)
-        members = inputs.log_bound + torch.einsum("mnh,mh->mn", hidden, self._trained + self._change)
-        of_weights = torch.einsum("mnh,mhk,mnk->mn", hidden, self._covariance, hidden).mean(dim=0)
+        basis = self._network.basis(inputs)
+        members = inputs.log_bound + torch.einsum("mnh,mh->mn", basis, self._trained + self._change)
+        of_weights = torch.einsum("mnh,mhk,mnk->mn", basis, self._covariance, basis).mean(dim=0)
         return Prediction(members.mean(dim=0), torch.sqrt(members.var(dim=0) + of_weights.clamp(min=0.0)))
 
-    def _hidden(self, inputs: NestInputs) -> Tensor:
-        hidden = self._model.network.hidden(inputs)
-        return torch.cat([hidden, torch.ones_like(hidden[..., :1])], dim=-1)
+    def double(self) -> AdaptedModel:
+        """Return the model in double precision, for inputs in it: few measurements can leave weights that cancel."""
+        doubled = copy.copy(self)
+        doubled._network = copy.deepcopy(self._network).double()
+        doubled._trained, doubled._change = self._trained.double(), self._change.double()
+        doubled._covariance = self._covariance.double()
+        return doubled

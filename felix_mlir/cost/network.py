@@ -88,10 +88,14 @@ class Ensemble(nn.Module):
     @override
     def forward(self, inputs: NestInputs) -> Tensor:
         """Return [members, n]."""
-        return self.output(self.hidden(inputs))[..., 0]
+        return self.output(self._hidden(inputs))[..., 0]
 
-    def hidden(self, inputs: NestInputs) -> Tensor:
-        """Return what the output layer sees, [members, n, HIDDEN]."""
+    def basis(self, inputs: NestInputs) -> Tensor:
+        """Return what the output layer weighs, a one for its bias last: [members, n, HIDDEN + 1]."""
+        hidden = self._hidden(inputs)
+        return torch.cat([hidden, torch.ones_like(hidden[..., :1])], dim=-1)
+
+    def _hidden(self, inputs: NestInputs) -> Tensor:
         operands = _summed(self.operand, self.of_operand, inputs.operand, inputs.is_operand)
         loops = _summed(self.loop, self.of_loop, inputs.loop, inputs.is_loop)
         stage = self.of_stage(inputs.stage)[None].expand(MEMBERS, -1, -1, -1)

@@ -31,8 +31,7 @@ def train(
     products = []
     with torch.no_grad():
         for table in tables:
-            hidden = network.hidden(table.inputs)
-            hidden = torch.cat([hidden, torch.ones_like(hidden[..., :1])], dim=-1)
-            products.append(hidden.transpose(1, 2) @ hidden / len(table.log_latency))
+            basis = network.basis(table.inputs)
+            products.append(basis.transpose(1, 2) @ basis / len(table.log_latency))
     gram = torch.stack(products).mean(dim=0)
     return CostModel(network, gram, {**(card or {}), "tasks": sorted({table.task for table in tables})})

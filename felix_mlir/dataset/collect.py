@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import prod
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from felix_mlir.measure.status import Status
 from felix_mlir.records import Record
 from felix_mlir.report.progress import Progress
 from felix_mlir.schedule import ScheduleTemplate
-from felix_mlir.search import SEARCHERS, Candidate, Observation, Searcher, SearcherFactory
+from felix_mlir.search import Candidate, Observation, Searcher, SearcherFactory, find_searcher
 from felix_mlir.target import parse_target
 from felix_mlir.tasks import Task
 from felix_mlir.tuning.session import Session, open_session
@@ -61,8 +61,8 @@ def collect(
     compiler's choice that has about `points`. Everything is on disk at once, and a second call goes on from there.
     The machine must do nothing else. Raises WorkError when an op's default does not run.
     """
-    if search not in SEARCHERS:
-        raise RequestError(f"unknown searcher '{search}': choose from {', '.join(SEARCHERS)}")
+    chosen = find_searcher(search)
+    factory = EnumeratingSearcher if lattice else chosen
     target = parse_target(target_name)
     written: list[Path] = []
     with Workspace(folder) as workspace, open_session(target, workspace, workspace.records, progress) as session:
@@ -73,8 +73,7 @@ def collect(
             wanted = points
             if lattice:
                 task, wanted = _on_lattice(task, points)
-            searcher = EnumeratingSearcher if lattice else SEARCHERS[search]
-            tuner = _tuner(task, session, searcher, seed, place)
+            tuner = _tuner(task, session, factory, seed, place)
             done = -1
             while done < (done := sum(tuner.counts.values())) < wanted:
                 tuner.run_round(min(_ROUND, wanted - done))
@@ -104,9 +103,8 @@ class EnumeratingSearcher(Searcher):
     @override
     def suggestions(self, count: int) -> Iterator[Candidate | None]:
         for name, space in sorted(self.spaces.items()):
-            knobs = [knob.name for knob in space.template.knobs]
             for point in self.rng.permutation(legal_points(space.template)):
-                candidate = Candidate(name, dict(zip(knobs, map(int, point), strict=True)))
+                candidate = Candidate(name, space.values(point))
                 if not self.is_known(candidate):
                     yield candidate
         while True:
@@ -179,21 +177,16 @@ def _table(name: str, mlir: str, task: Task, tuner: TaskTuner, session: Session,
         iteration_space=root.extents, flops=2 * prod(root.extents),
         default_levels=dict(tunable.default.ops[tunable.dispatch.root_index]), default_s=tuner.reference_s, rows=rows,
         lattice={knob.name: knob.options for t in tunable.templates for knob in t.knobs} if lattice else None,
-        host=session.host, machine={k.removeprefix("machine_"): v for k, v in read_host().values().items()},
+        host=session.host, machine=asdict(read_host()),
     )  # fmt: skip
 
 
 def _latest(records: Iterable[Record]) -> list[Record]:
     """One record per candidate, in the order they were first tried; a later timing replaces an earlier one."""
-    found: dict[tuple[str, tuple[tuple[str, int], ...]], Record] = {}
-    for record in records:
-        found[record.template, tuple(sorted(record.knobs.items()))] = record
-    return list(found.values())
+    return list({Candidate(record.template, record.knobs).key: record for record in records}.values())
 
 
 def _row(record: Record, template: ScheduleTemplate, reference_s: float) -> Row:
     levels = template.configuration(record.knobs).ops[template.dispatch.root_index]
-    latency_s = record.latency_s if record.status is Status.OK else None
-    if latency_s is not None and record.reference_s:
-        latency_s *= reference_s / record.reference_s
+    latency_s = record.latency_beside(reference_s) if record.status is Status.OK else None
     return Row(record.template, levels, record.status, latency_s, record.message, record.knobs)

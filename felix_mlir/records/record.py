@@ -58,6 +58,12 @@ class Record:
             if seconds is not None and not (math.isfinite(seconds) and seconds > 0):
                 raise ValueError(f"a time of {seconds} s in a record")
 
+    def latency_beside(self, default_s: float) -> float | None:
+        """The latency as if the default measured beside it had taken `default_s`; None if there is none."""
+        if self.latency_s is None or not self.reference_s:
+            return self.latency_s
+        return self.latency_s * (default_s / self.reference_s)
+
     def to_json(self) -> str:
         """Return the record as one line of JSON."""
         return json.dumps(asdict(self))

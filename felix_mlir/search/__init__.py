@@ -6,6 +6,7 @@ seed and on what it observed, in order.
 
 from __future__ import annotations
 
+from felix_mlir.errors import RequestError
 from felix_mlir.search.evolutionary import EvolutionarySearcher
 from felix_mlir.search.random_search import RandomSearcher
 from felix_mlir.search.scheduler import TaskProgress, next_task
@@ -35,6 +36,14 @@ SEARCHERS: dict[str, SearcherFactory] = {
     "tpe": TpeSearcher,
 }
 
+
+def find_searcher(name: str) -> SearcherFactory:
+    """Return the searcher called `name`; raises RequestError when there is none."""
+    if name not in SEARCHERS:
+        raise RequestError(f"unknown searcher '{name}': choose from {', '.join(SEARCHERS)}")
+    return SEARCHERS[name]
+
+
 __all__ = [
     "SEARCHERS",
     "Candidate",
@@ -47,6 +56,7 @@ __all__ = [
     "TaskProgress",
     "TpeSearcher",
     "UnsearchableError",
+    "find_searcher",
     "gradient_searcher",
     "legal_spaces",
     "next_task",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,7 +81,7 @@ class Descent:
     def _descend(self, model: AdaptedModel, points: np.ndarray, temperatures: list[float]) -> np.ndarray:
         """Take one step per temperature; returns logs of real sizes [n, knobs]."""
         x = torch.log(torch.from_numpy(points).float()).requires_grad_()
-        groups = list(_groups(self._encoder.structures_of(points)))
+        groups = list(self._encoder.grouped(points))
         optimizer = torch.optim.Adam([x], lr=_RATE)
         for temperature in temperatures:
             x.grad = self._gradient(model, x, groups, temperature)
@@ -92,7 +91,7 @@ class Descent:
         return x.detach().double().numpy()
 
     def _gradient(
-        self, model: AdaptedModel, x: Tensor, groups: list[tuple[Structure, Tensor]], temperature: float
+        self, model: AdaptedModel, x: Tensor, groups: list[tuple[Structure, np.ndarray]], temperature: float
     ) -> Tensor:
         """The direction to go against: the gradient of the prediction, and of the penalty as far as there is one.
 
@@ -111,11 +110,3 @@ class Descent:
         ratio = of_cost.norm(dim=1) / of_penalty.norm(dim=1).clamp(min=1e-12)
         scaled = of_penalty * (_PENALTY_RATIO * ratio * (penalty.detach() > _BROKEN))[:, None]
         return torch.nan_to_num(of_cost + scaled)
-
-
-def _groups(structures: list[Structure]) -> Iterator[tuple[Structure, Tensor]]:
-    rows: dict[Structure, list[int]] = {}
-    for row, structure in enumerate(structures):
-        rows.setdefault(structure, []).append(row)
-    for structure, members in rows.items():
-        yield structure, torch.tensor(members)

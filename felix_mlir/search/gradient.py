@@ -13,13 +13,11 @@ import numpy as np
 import torch
 from typing_extensions import override
 
-from felix_mlir.cost import AdaptedModel, NestInputs, ScheduleEncoder
+from felix_mlir.cost import NO_FEATURES, AdaptedModel, NestInputs, ScheduleEncoder
 from felix_mlir.cost.threads import one_thread
-from felix_mlir.features import UnsupportedExpressionError, UnsupportedNestError
 from felix_mlir.schedule import ListedSpace
 from felix_mlir.search.descent import Descent, Steps
 from felix_mlir.search.searcher import Candidate, Observation, Searcher, SearchProblem, UnsearchableError
-from felix_mlir.symbolic import ReadError, TilingError
 
 # A round must stay cheap beside the seconds its measurements take: later ones begin where earlier ones ended.
 _FIRST_STEPS, _LATER_STEPS = Steps(9, 3), Steps(3, 3)
@@ -66,7 +64,7 @@ class GradientSearcher(Searcher):
         try:
             for name, space in self.spaces.items():
                 self._encoders[name].exact(space.sample(1, np.random.default_rng(seed)))
-        except (TilingError, ReadError, UnsupportedNestError, UnsupportedExpressionError) as error:
+        except NO_FEATURES as error:
             raise UnsearchableError(f"its features cannot be derived: {error}") from error
         # Where all candidates are listed none has to be looked for: they are encoded once and ranked each round.
         self._listed = {
@@ -135,21 +133,24 @@ class GradientSearcher(Searcher):
         # A quarter of the seeds stays random: the model may be wrong about where it is fast.
         chosen = np.concatenate([scored.best(_SEEDS * 3 // 4), sample[: _SEEDS // 4], *(p[None] for p in good)])
         met = self._descents[name].run(model, chosen, _FIRST_STEPS if is_first else _LATER_STEPS)
-        scored = self._score(name, model, np.unique(np.concatenate([drawn, met]), axis=0))
+        scored = self._with(scored, model, met)
         for _ in range(_REFINEMENTS):
-            moves = [space.neighbours(point) for point in scored.best(_REFINED)]
-            new = _without(np.unique(np.concatenate(moves), axis=0), scored.points)
-            new = self._affordable(name, new, 0)
-            if not len(new):
-                break
-            more = self._score(name, model, new)
-            scored = _Scored(
-                name,
-                np.concatenate([scored.points, more.points]),
-                np.concatenate([scored.mean, more.mean]),
-                np.concatenate([scored.deviation, more.deviation]),
-            )
+            moves = np.concatenate([space.neighbours(point) for point in scored.best(_REFINED)])
+            scored = self._with(scored, model, self._affordable(name, moves, 0))
         return scored
+
+    def _with(self, scored: _Scored, model: AdaptedModel, points: np.ndarray) -> _Scored:
+        """Score those of `points` that are not among `scored` yet, and add them."""
+        new = _without(np.unique(points, axis=0), scored.points)
+        if not len(new):
+            return scored
+        more = self._score(scored.template, model, new)
+        return _Scored(
+            scored.template,
+            np.concatenate([scored.points, more.points]),
+            np.concatenate([scored.mean, more.mean]),
+            np.concatenate([scored.deviation, more.deviation]),
+        )
 
     def _affordable(self, name: str, points: np.ndarray, count: int) -> np.ndarray:
         """Keep the points whose loop structure is known, or among the `count` commonest that are not.

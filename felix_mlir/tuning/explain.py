@@ -5,29 +5,26 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import TypedDict
 
 import numpy as np
 import torch
 
-from felix_mlir.cost import AdaptedModel, NestInputs, OnlineModel, ScheduleEncoder, read_machine
+from felix_mlir.cost import NO_FEATURES, AdaptedModel, OnlineModel, ScheduleEncoder, read_machine
 from felix_mlir.cost import model as cost_model
 from felix_mlir.cost.inputs import TERMS
 from felix_mlir.errors import WorkError
-from felix_mlir.features import MachineError, UnsupportedExpressionError, UnsupportedNestError
+from felix_mlir.features import MachineError
 from felix_mlir.records import Record
 from felix_mlir.report import TaskReport
 from felix_mlir.schedule import KnobValues, ScheduleTemplate
-from felix_mlir.symbolic import ReadError, TilingError
 from felix_mlir.tuning.finished import FinishedRun, read_run
 from felix_mlir.tuning.lost import Difference, differences, quantities
 
 # Warm: a reader wants the trend over whole factors of a size, not the slope within a fraction of a unit.
 TEMPERATURE = 4.0
 _MOVES = 3
-_NO_FEATURES = (TilingError, ReadError, UnsupportedNestError, UnsupportedExpressionError)
 
 
 class ExplainedKnob(TypedDict):
@@ -130,7 +127,7 @@ def explain_run(directory: Path, folder: Path, only: str | None = None) -> Expla
         tunable, template = run.schedulable(row)
         limits = machine.with_vectors_of(tunable.limits.native_vector_bytes)
         encoders[id_] = ScheduleEncoder(template, tunable.configured, limits)
-        with contextlib.suppress(*_NO_FEATURES):
+        with contextlib.suppress(*NO_FEATURES):
             _observe(model, run, row, encoders[id_])
     rows = [row for row in run.report["tasks"] if only in (None, row["id"])]
     explained = [_explain(run, row, model, encoders) if row["id"] in tuned else _untouched(row) for row in rows]
@@ -152,10 +149,9 @@ def _measured(
     names = [knob.name for knob in template.knobs]
     for record in records:
         # Another version of the templates may have had other knobs.
-        if record.latency_s is None or record.template != template.name or set(record.knobs) != set(names):
-            continue
-        scale = default_s / record.reference_s if record.reference_s else 1.0
-        yield [record.knobs[name] for name in names], record.latency_s * scale
+        latency_s = record.latency_beside(default_s)
+        if latency_s is not None and record.template == template.name and set(record.knobs) == set(names):
+            yield [record.knobs[name] for name in names], latency_s
 
 
 def _untouched(row: TaskReport) -> ExplainedTask:
@@ -198,11 +194,10 @@ def _explain(
         if default is not None:
             explained["default"] = before = describe_schedule(adapted, encoder, default)
             if explained["lost"] is not None:
-                limits = encoder.machine.limits
-                old, new = (quantities(template, tunable.configured, limits, v) for v in (default, values))
+                old, new = (quantities(encoder.features(_point(encoder, v)[0])) for v in (default, values))
                 found = differences({**old, **before["terms"]}, {**new, **chosen["terms"]})
                 explained["lost"]["differences"] = found
-    except _NO_FEATURES as error:
+    except NO_FEATURES as error:
         reasons = (row["reason"], f"its features cannot be derived: {error}")
         explained["reason"] = "; ".join(reason for reason in reasons if reason)
     return explained
@@ -236,12 +231,10 @@ def gradient(model: AdaptedModel, encoder: ScheduleEncoder, values: KnobValues) 
     """Derive the relaxed log prediction by the log of each knob; all from one backward pass."""
     point = _point(encoder, values)
     (structure,) = encoder.structures_of(point)
-    # Features bend within a fraction of a unit, which single precision blurs; the network has no more than that.
+    # Features bend within a fraction of a unit, which single precision blurs.
     logs = torch.log(torch.from_numpy(point).double()).requires_grad_()
-    relaxed = encoder.relaxed(structure, torch.exp(logs), TEMPERATURE)
-    parts = (getattr(relaxed, field.name) for field in fields(relaxed))
-    inputs = NestInputs(*(part.float() if part.is_floating_point() else part for part in parts))
-    (slopes,) = torch.autograd.grad(model.predict(inputs).mean.sum(), logs)
+    inputs = encoder.relaxed(structure, torch.exp(logs), TEMPERATURE)
+    (slopes,) = torch.autograd.grad(model.double().predict(inputs).mean.sum(), logs)
     return dict(zip(values, torch.nan_to_num(slopes)[0].tolist(), strict=True))
 
 

@@ -5,15 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypedDict
 
-import numpy as np
-
-from felix_mlir.features import MachineLimits, Program, derive_cpu_features
 from felix_mlir.features.machine import CACHES
-from felix_mlir.schedule import KnobValues, ScheduleTemplate
-from felix_mlir.symbolic import read_nest, structure_of, tile_symbolically
 
 # The terms of a bound in words.
 TERM_NAMES = {
@@ -59,22 +53,11 @@ _QUANTITIES = {
 }
 
 
-def quantities(
-    template: ScheduleTemplate, configured: Path, limits: MachineLimits, values: KnobValues
-) -> dict[str, float]:
-    """Return the quantities of the schedule that `values` give, by key.
+def quantities(features: Mapping[str, float]) -> dict[str, float]:
+    """Sum up the features of a schedule, by name, to quantities of the whole dispatch, by key.
 
-    Raises TilingError, ReadError, UnsupportedNestError and UnsupportedExpressionError for one without features.
+    A stage counts by its iterations, its worst tile level for it.
     """
-    nest = read_nest(tile_symbolically(template, configured, structure_of(template, values)), template)
-    names = [knob.name for knob in template.knobs]
-    program = Program([(feature.name, feature.expr) for feature in derive_cpu_features(nest)], names)
-    row = program.exact_matrix(np.array([[values[name] for name in names]]), limits.values())[0]
-    return _summed_up(dict(zip(program.names, row.tolist(), strict=True)))
-
-
-def _summed_up(features: Mapping[str, float]) -> dict[str, float]:
-    """Quantities of the whole dispatch: a stage counts by its iterations, its worst tile level for it."""
     stages = {name.removesuffix("/iterations"): n for name, n in features.items() if name.endswith("/iterations")}
     whole = sum(stages.values())
 

@@ -253,9 +253,7 @@ class TaskTuner:
             if template is None or set(record.knobs) != {knob.name for knob in template.knobs}:
                 continue
             candidate = Candidate(record.template, record.knobs)
-            latency = record.latency_s
-            if latency is not None and record.reference_s:
-                latency *= self._reference_s / record.reference_s
+            latency = record.latency_beside(self._reference_s)
             observations.append(Observation(candidate, latency))
             self.counts[record.status] = self.counts.get(record.status, 0) + 1
             if latency is not None:

@@ -63,8 +63,7 @@ def test_the_bound_grows_with_slower_machines_and_never_undercuts_a_launch(tasks
 def test_relaxed_inputs_tend_to_the_exact_ones(tasks_of, kind):
     encoder, space = encoder_of(tasks_of, kind)
     points = space.sample(10, np.random.default_rng(2))
-    structure = encoder.structures_of(points)[0]
-    rows = [i for i, s in enumerate(encoder.structures_of(points)) if s == structure]
+    structure, rows = next(encoder.grouped(points))
     exact = encoder.exact(points[rows])
     relaxed = encoder.relaxed(structure, torch.from_numpy(points[rows]).double(), temperature=1e-5)
     for name in ("stage", "operand", "loop", "dispatch", "log_bound"):
@@ -75,8 +74,7 @@ def test_relaxed_inputs_tend_to_the_exact_ones(tasks_of, kind):
 def test_gradients_of_a_prediction_equal_finite_differences(tasks_of, kind):
     encoder, space = encoder_of(tasks_of, kind)
     points = space.sample(4, np.random.default_rng(3))
-    structure = encoder.structures_of(points)[0]
-    rows = [i for i, s in enumerate(encoder.structures_of(points)) if s == structure]
+    structure, rows = next(encoder.grouped(points))
     network = CostModel.untrained().network.double()
     torch.nn.init.normal_(network.output.weight)
     # Between the integers: on them, where a tile fills its loop say, many inputs have a corner.

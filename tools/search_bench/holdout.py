@@ -48,14 +48,6 @@ class Training:
     seed: int = 0
 
 
-def dataset_tables(folder: Path) -> list[Path]:
-    """Return the tables to train on; raises RequestError when there are none."""
-    found = sorted([*folder.glob("*.jsonl.gz"), *folder.glob("*.jsonl")])
-    if not found:
-        raise RequestError(f"no tables to train on in {folder}: name another folder with --dataset")
-    return found
-
-
 def plan(
     tables: Sequence[TableIdentity], holdouts: Sequence[str], shipped: frozenset[str],
     dataset: Callable[[], Sequence[TableIdentity]], cache: Path, folder: Path,

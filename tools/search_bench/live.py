@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 
 from felix_mlir.apply import DEFAULT, alternative_named
 from felix_mlir.compiler.process import run_compiler, tool_path
-from felix_mlir.errors import FelixError, RequestError, WorkError
+from felix_mlir.errors import WorkError
 from felix_mlir.measure import Measurement, Program, Runner, Status, Timing, save_arrays
 from felix_mlir.options import TuneOptions
 from felix_mlir.report import Report, SilentProgress
-from felix_mlir.search import SEARCHERS
+from felix_mlir.search import find_searcher
 from felix_mlir.search.tpe import load_optuna
 from felix_mlir.target import Target, parse_target
 from felix_mlir.tuning import run_tuning
+from search_bench.words import in_words
 
 if TYPE_CHECKING:  # torch takes seconds to import: the process of a tuning run that needs it has to pay for it itself.
     from six_ops import Op
@@ -80,8 +81,7 @@ class Live:
 def check_searchers(names: Sequence[str]) -> None:
     """Raise RequestError for a searcher there is not, or whose package is not installed."""
     for name in names:
-        if name not in SEARCHERS:
-            raise RequestError(f"unknown searcher '{name}': choose from {', '.join(SEARCHERS)}")
+        find_searcher(name)
     if "tpe" in names:
         load_optuna()
 
@@ -105,7 +105,7 @@ def run_live(
             runs = _tune_all(source, searchers, seeds, replace(tuning, out=folder), live.errors, say)
             measured = _measure(name, op, source, runs, parse_target(tuning.target), timing)
         except Exception as error:  # one op that fails must not lose the others' results
-            live.errors.append(f"{name}: {_words(error)}")
+            live.errors.append(f"{name}: {in_words(error)}")
             continue
         live.ops.append(OpResult(name, tuple(runs.values()), measured))
         failed = {program: found for program, found in measured.items() if found.status is not Status.OK}
@@ -131,7 +131,7 @@ def _tune_all(
                 with ProcessPoolExecutor(1, get_context("spawn")) as pool:
                     report, wall_s = pool.submit(_tune, source, options).result()
             except Exception as error:  # nor may one searcher lose those of the other searchers
-                errors.append(f"{source.parent.name}: {searcher}, seed {seed}: {_words(error)}")
+                errors.append(f"{source.parent.name}: {searcher}, seed {seed}: {in_words(error)}")
                 say(f"  {errors[-1]}")
                 continue
             run = runs[options.out] = Tuned(searcher, seed, report, wall_s)
@@ -179,7 +179,3 @@ def compile_op(source: Path, target: Target, alternative: str = DEFAULT.name) ->
     if not outcome.ok:
         raise WorkError(f"iree-compile rejects {source.name} ({alternative}): {outcome.message}")
     return output
-
-
-def _words(error: Exception) -> str:
-    return str(error) if isinstance(error, FelixError) else f"{type(error).__name__}: {error}"

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from felix_mlir.dataset import read_table
 from felix_mlir.dataset.resolve import resolve
-from felix_mlir.errors import FelixError, RequestError
+from felix_mlir.errors import RequestError
 from felix_mlir.search import SEARCHERS
 from felix_mlir.search.tpe import load_optuna
 from search_bench.holdout import (
     TableIdentity,
-    dataset_tables,
     held_out_model,
     measure_machine,
     plan,
@@ -30,6 +29,7 @@ from search_bench.holdout import (
 )
 from search_bench.metrics import Curve
 from search_bench.pool import Pool, Rules, digest, load_pool, replay
+from search_bench.words import in_words
 
 if TYPE_CHECKING:
     from felix_mlir.cost import OnlineModel
@@ -137,7 +137,9 @@ def run_replays(
                 found.errors.append(f"{path}: {facts}")
         holdouts = list(dict.fromkeys(contestant.holdout for contestant in competing if contestant.holdout))
         if holdouts and found.tables:
-            members = functools.cache(lambda: list(run(_identity, [(p, folder) for p in dataset_tables(dataset)])))
+            from felix_mlir.dataset.training import table_paths
+
+            members = functools.cache(lambda: list(run(_identity, [(p, folder) for p in table_paths(dataset)])))
             known = [facts.identity for facts in found.tables]
             found.models, trainings = plan(known, holdouts, shipped_tasks(), members, cache, folder)
             for done, seconds in enumerate(run(train_model, [(training,) for training in trainings]), start=1):
@@ -201,7 +203,7 @@ def _facts(path: Path, folder: Path) -> TableFacts | str:
     try:
         pool = _pool(path, folder)
     except Exception as error:  # tables of others hold whole programs, which may fail in ways nobody foresaw
-        return _words(error)
+        return in_words(error)
     resolved, table = pool.resolved, pool.resolved.table
     return TableFacts(
         TableIdentity(path, digest(path), resolved.task.id, resolved.task.kind), table.name, table.kind,
@@ -219,7 +221,7 @@ def _search(work: Work) -> Curve | str:
         model = _cost_model(work, pool) if work.contestant.searcher in _WITH_MODEL else None
         return replay(pool, factory, work.seed, work.rules, model)
     except Exception as error:  # one searcher that fails on one table must not lose the others' results
-        return _words(error)
+        return in_words(error)
 
 
 def _cost_model(work: Work, pool: Pool) -> OnlineModel:
@@ -239,7 +241,3 @@ def _pool(path: Path, folder: Path) -> Pool:
 def _own(folder: Path, path: Path) -> Path:
     """A folder no other process and no other table uses."""
     return folder / str(os.getpid()) / f"{digest(path)}-{path.name}"
-
-
-def _words(error: Exception) -> str:
-    return str(error) if isinstance(error, FelixError) else f"{type(error).__name__}: {error}"
