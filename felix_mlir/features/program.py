@@ -76,8 +76,10 @@ class Program:
 
     def exact_matrix(self, points: np.ndarray, shapes: Shapes | None = None) -> np.ndarray:
         """Evaluate at integer points [n, knobs]; returns float64 [n, names]."""
-        columns = self.exact(points, shapes).values()
-        return np.stack([np.broadcast_to(column, len(points)).astype(np.float64) for column in columns], axis=1)
+        matrix = np.empty((len(points), len(self.names)))
+        for column, values in enumerate(self.exact(points, shapes).values()):
+            matrix[:, column] = values
+        return matrix
 
     def relaxed(self, points: Points, shapes: Shapes | None = None, *, temperature: float) -> Tensor:
         """Evaluate at real points [batch, knobs] (or a [batch] tensor per knob), all positive; use float64.

@@ -14,7 +14,8 @@ from felix_mlir.features import ConstraintProgram
 from felix_mlir.schedule import Space
 from felix_mlir.symbolic import Structure
 
-_RATE = 0.35
+# torch.optim imports torch._dynamo, which takes a second: Adam is four lines (Kingma and Ba, algorithm 1).
+_RATE, _MEAN_DECAY, _SQUARE_DECAY, _EPSILON = 0.35, 0.9, 0.999, 1e-8
 _STRUCTURES = 2
 # At first the trend of the features over whole factors counts, at last mostly their interpolation between integers;
 # colder than that, slopes hold for fractions of a unit only, and every point is projected and scored exactly anyway.
@@ -80,15 +81,17 @@ class Descent:
 
     def _descend(self, model: AdaptedModel, points: np.ndarray, temperatures: list[float]) -> np.ndarray:
         """Take one step per temperature; returns logs of real sizes [n, knobs]."""
-        x = torch.log(torch.from_numpy(points).float()).requires_grad_()
+        x = torch.log(torch.from_numpy(points).float())
         groups = list(self._encoder.grouped(points))
-        optimizer = torch.optim.Adam([x], lr=_RATE)
-        for temperature in temperatures:
-            x.grad = self._gradient(model, x, groups, temperature)
-            optimizer.step()
-            with torch.no_grad():
-                x.clamp_(torch.zeros_like(self._highest), self._highest)
-        return x.detach().double().numpy()
+        mean, square = torch.zeros_like(x), torch.zeros_like(x)
+        for step, temperature in enumerate(temperatures, start=1):
+            gradient = self._gradient(model, x.requires_grad_(), groups, temperature)
+            mean = torch.lerp(gradient, mean, _MEAN_DECAY)
+            square = torch.lerp(gradient**2, square, _SQUARE_DECAY)
+            scale = torch.sqrt(square / (1 - _SQUARE_DECAY**step)) + _EPSILON
+            x = x.detach() - _RATE * mean / (1 - _MEAN_DECAY**step) / scale
+            x = x.clamp(torch.zeros_like(self._highest), self._highest)
+        return x.double().numpy()
 
     def _gradient(
         self, model: AdaptedModel, x: Tensor, groups: list[tuple[Structure, np.ndarray]], temperature: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import sympy
@@ -33,8 +34,11 @@ class Sizes:
     def __init__(self, knobs: Sequence[Knob], is_legal: bool) -> None:
         self._is_legal = is_legal
         self._knobs: dict[sympy.Symbol, Knob] = {knob.symbol: knob for knob in knobs}
+        # Sizes of inner tiles are built from those of outer ones, which many slices share.
+        self.value = cache(self._value)
+        self._smallest = cache(self._minimum)
 
-    def value(self, value: ir.Value) -> sympy.Expr:
+    def _value(self, value: ir.Value) -> sympy.Expr:
         """An index value in the first trip of every loop around it, which is a whole one unless it is the only one."""
         if isinstance(value.owner, ir.Block):
             return sympy.Integer(0)
@@ -46,8 +50,7 @@ class Sizes:
         if op.name in ("affine.apply", "affine.min"):
             map_ = ir.AffineMapAttr(op.attributes["map"]).value
             operands = [self.value(operand) for operand in op.operands]
-            results = [_affine(expr, operands, map_.n_dims) for expr in map_.results]
-            return self._smallest(results)
+            return self._smallest(tuple(_affine(expr, operands, map_.n_dims) for expr in map_.results))
         if op.name == "tensor.dim":
             index = self.value(op.operands[1])
             return self.dim(op.operands[0], int(index))
@@ -75,7 +78,7 @@ class Sizes:
             raise ReadError(f"a tensor of unknown size comes from {op.name if op is not None else 'an argument'}")
         return self.dim(init, index)
 
-    def _smallest(self, sizes: Sequence[sympy.Expr]) -> sympy.Expr:
+    def _minimum(self, sizes: tuple[sympy.Expr, ...]) -> sympy.Expr:
         """The minimum, without constants that a knob's sizes never exceed."""
         smallest = sympy.Min(*sizes)
         terms: Sequence[Any] = smallest.args if isinstance(smallest, sympy.Min) else (smallest,)

@@ -128,7 +128,7 @@ class TaskTuner:
         if measurement.latency_s is None:
             raise WorkError(f"running it alone: {failure(measurement)}")
         self._reference_s = self._default_now_s = measurement.latency_s / self._repeats
-        self._take_in(self._session.history(self.task.id))
+        self._learn(self._take_in(self._session.history(self.task.id)))
 
     def run_round(self, count: int) -> None:
         """Propose, build and time up to `count` candidates; fewer when the space is exhausted."""
@@ -201,12 +201,13 @@ class TaskTuner:
     ) -> None:
         """Time what was built, the default every few candidates, and record each one as soon as it is known."""
         built: list[tuple[Candidate, BuildJob]] = []
+        ended: list[Observation] = []
         for candidate, job, outcome in zip(candidates, jobs, outcomes, strict=True):
             if outcome.ok:
                 built.append((candidate, job))
             else:
                 command = shlex.join(outcome.command)
-                self._add(candidate, Status(outcome.status), message=outcome.message, command=command)
+                ended += self._add(candidate, Status(outcome.status), message=outcome.message, command=command)
         for index, (candidate, job) in enumerate(built):
             if index % _DEFAULT_EVERY == 0:
                 self._default_now_s = self._time_default()
@@ -214,13 +215,16 @@ class TaskTuner:
             program = self._program(job.output)
             measurement = self._session.runner.measure(program, Timing(*_TIMING, cutoff_s=cutoff_s), _RUN_TIMEOUT_S)
             if measurement.status is not Status.OK:
-                self._add(candidate, measurement.status, message=measurement.message, command=measurement.command)
+                ended += self._add(
+                    candidate, measurement.status, message=measurement.message, command=measurement.command
+                )
                 continue
             samples = tuple(sample / self._repeats for sample in measurement.samples)
-            self._add(candidate, Status.OK, samples)
+            ended += self._add(candidate, Status.OK, samples)
             # The files of a failure are what reproduces it; these have served.
             job.output.unlink(missing_ok=True)
             self._program_file(candidate).unlink(missing_ok=True)
+        self._learn(ended)
 
     def _time_default(self) -> float:
         """Return what a launch of the default takes now; what it last took if this time it failed."""
@@ -235,17 +239,17 @@ class TaskTuner:
         samples: tuple[float, ...] = (),
         message: str = "",
         command: str = "",
-    ) -> None:
+    ) -> list[Observation]:
         """Record how a candidate ended; its latency is corrected for drift by the default timed just before."""
         latency_s = median(samples) * self._reference_s / self._default_now_s if samples else None
         record = self._session.record(
             self.task.id, candidate.template, dict(candidate.values), status,
             latency_s=latency_s, samples=samples, reference_s=self._reference_s, message=message, command=command,
         )  # fmt: skip
-        self._take_in([record])
+        return self._take_in([record])
 
-    def _take_in(self, records: Sequence[Record]) -> None:
-        """Learn from records; latencies of other sessions are scaled by the default measured beside them."""
+    def _take_in(self, records: Sequence[Record]) -> list[Observation]:
+        """Count records; latencies of other sessions are scaled by the default measured beside them."""
         observations: list[Observation] = []
         for record in records:
             template = self._templates.get(record.template)
@@ -258,6 +262,9 @@ class TaskTuner:
             self.counts[record.status] = self.counts.get(record.status, 0) + 1
             if latency is not None:
                 self._best[candidate.key] = (latency, candidate)
+        return observations
+
+    def _learn(self, observations: Sequence[Observation]) -> None:
         with self._searching():
             self._searcher.observe(observations)
 
