@@ -28,8 +28,8 @@ class Result:
     report: Report
 
     @property
-    def speedup(self) -> float:
-        """The default's latency over the result's, measured in turn; 1 when the default was kept."""
+    def speedup(self) -> float | None:
+        """The default's latency over the result's, measured in turn; 1 when the default was kept, None unmeasured."""
         return self.report["speedup"]
 
     @property
@@ -85,8 +85,9 @@ def tune(
     seed: int = TuneOptions.seed,
     search: str = TuneOptions.search,
     db: str | Path | None = None,
+    measure: bool = True,
 ) -> Result:
-    """Tune a model and return the result.
+    """Tune a model, or without `measure` choose its schedules by what is known and predicted, and return the result.
 
     `model` is an nn.Module, which `inputs` (a tuple of example tensors) then go with, or anything the command
     line takes. `budget` is seconds or a duration such as "7m" for everything; without it, and without `trials`
@@ -98,5 +99,5 @@ def tune(
 
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="felix-mlir-"))
     seconds = choose_budget(budget, trials)
-    options = TuneOptions(folder, target, seconds, trials, seed, search, None if db is None else Path(db))
+    options = TuneOptions(folder, target, seconds, trials, seed, search, None if db is None else Path(db), measure)
     return Result(folder, run_tuning(model, options, SilentProgress(), inputs))

@@ -18,7 +18,8 @@ class TuneOptions:
     `out` is the folder of all results; a run that finds earlier results there goes on from them. `budget_s` is the
     wall-clock time, in seconds, for everything done in `out` over all runs (None: no limit), `trials` the number of
     candidates the record store is to hold of the model's tasks (None: no limit). `db` is the record store,
-    `out`/records.db if None.
+    `out`/records.db if None. Without `measure`, nothing runs: schedules are chosen by what the store knows, else by
+    the cost model, which `trials` candidates are shown.
     """
 
     out: Path
@@ -28,6 +29,7 @@ class TuneOptions:
     seed: int = 0
     search: str = "gradient"
     db: Path | None = None
+    measure: bool = True
 
 
 def parse_duration(text: str) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 from iree.compiler import ir
 
 from felix_mlir.compiler.process import run_compiler, tool_path
-from felix_mlir.target import parse_target
+from felix_mlir.target import Target, parse_target
 
 CPU = parse_target("cpu")
 
@@ -19,11 +19,11 @@ def compile_checked(*arguments: str) -> None:
     assert outcome.ok, outcome.stderr
 
 
-def write_flow(mlir: str, directory: Path) -> Path:
+def write_flow(mlir: str, directory: Path, target: Target = CPU) -> Path:
     """Compile a module to the flow phase as the tuner does; returns the bytecode file."""
     source, flow = directory / "model.mlir", directory / "flow.mlirbc"
     source.write_text(mlir)
-    compile_checked(str(source), *CPU.compile_flags, "--compile-to=flow", "--emit-mlir-bytecode", "-o", str(flow))
+    compile_checked(str(source), *target.compile_flags, "--compile-to=flow", "--emit-mlir-bytecode", "-o", str(flow))
     return flow
 
 

@@ -6,19 +6,21 @@ Contract: nothing is silently lost. A build says for every configuration whether
 from __future__ import annotations
 
 from felix_mlir.apply.alternatives import ALTERNATIVES, DEFAULT, Alternative, alternative_named
-from felix_mlir.apply.build import ModelBuild, build_model, compile_to_flow
-from felix_mlir.apply.tuned import MANIFEST_FORMAT, Applied, compile_tuned, read_manifest
+from felix_mlir.apply.build import ModelBuild, build_model, compile_to_flow, tuned_task, with_tasks
+from felix_mlir.apply.check_spec import compile_by_spec
+from felix_mlir.apply.tuned import Applied, compile_tuned
 
 __all__ = [
     "ALTERNATIVES",
     "DEFAULT",
-    "MANIFEST_FORMAT",
     "Alternative",
     "Applied",
     "ModelBuild",
     "alternative_named",
     "build_model",
+    "compile_by_spec",
     "compile_to_flow",
     "compile_tuned",
-    "read_manifest",
+    "tuned_task",
+    "with_tasks",
 ]

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
+
+from iree.compiler import ir
 
 from felix_mlir.apply.alternatives import Alternative
 from felix_mlir.compiler.process import BuildOutcome, run_compiler, tool_path
 from felix_mlir.importers import Model
-from felix_mlir.schedule import Configuration
+from felix_mlir.passes.apply_tuned import read_problems
+from felix_mlir.passes.canonical import canonical_form
+from felix_mlir.passes.tuned import FILE_NAME, Tuned, TunedTask, write_tuned
+from felix_mlir.schedule import Configuration, configured_functions, read_dispatch
 from felix_mlir.target import Target
 
 
@@ -20,27 +25,26 @@ from felix_mlir.target import Target
 class ModelBuild:
     """The end of a whole-model compile.
 
-    `landing` has, for each executable a configuration was given for, "" if it landed and else why it did not.
+    By task: `missing` says that the model has no dispatch of it, `not_landed` why one it has did not take its
+    configuration.
     """
 
     outcome: BuildOutcome
-    landing: Mapping[str, str]
-
-    @property
-    def not_landed(self) -> dict[str, str]:
-        return {name: reason for name, reason in self.landing.items() if reason}
+    missing: Mapping[str, str]
+    not_landed: Mapping[str, str]
 
 
-def compile_to_flow(
-    model: Model, alternative: Alternative, target: Target, output: Path, timeout_s: float
-) -> BuildOutcome:
-    """Compile a model to the `flow` phase, where its dispatches are formed; `output` becomes MLIR bytecode."""
+def compile_to_flow(model: Model, flags: Sequence[str], target: Target, output: Path, timeout_s: float) -> BuildOutcome:
+    """Compile a model to the `flow` phase, where its dispatches are formed; `output` becomes MLIR bytecode.
+
+    `flags` are iree-compile's beside those of model and target, such as an alternative's.
+    """
     output.parent.mkdir(parents=True, exist_ok=True)
     temporary = output.with_name(f".{output.name}.{os.getpid()}")
     outcome = run_compiler(
         [
             tool_path("iree-compile"), str(model.mlir), *target.compile_flags, *model.compile_flags(),
-            *alternative.flags, "--compile-to=flow", "--emit-mlir-bytecode", "-o", str(temporary),
+            *flags, "--compile-to=flow", "--emit-mlir-bytecode", "-o", str(temporary),
         ],
         timeout_s,
     )  # fmt: skip
@@ -49,28 +53,39 @@ def compile_to_flow(
     return outcome
 
 
-def build_model(
-    flow: Path,
-    alternative: Alternative,
-    target: Target,
-    configurations: Mapping[str, Configuration],
-    output: Path,
-    timeout_s: float,
-) -> ModelBuild:
-    """Compile a model from its `flow` phase to `output`, with `configurations` by executable name."""
+def tuned_task(id_: str, configured: Path, configuration: Configuration) -> TunedTask:
+    """Return what puts a configuration into models; `configured` is the task's program at executable-configurations."""
+    with ir.Context():
+        module = ir.Module.parse(configured.read_text())
+        function = next(iter(configured_functions(module.operation).values()))
+        dispatch = read_dispatch(function)
+        attributes = configuration.attributes(function)
+        return TunedTask(id_, canonical_form(function), attributes, configuration.workgroups(dispatch))
+
+
+def with_tasks(model: str, target: Target, alternative: Alternative, tasks: Sequence[TunedTask] = ()) -> Tuned:
+    """Return the result that compiles a model as `alternative` says, with the configurations of `tasks`."""
+    compiler = version("iree-base-compiler")
+    return Tuned(model, target.name, compiler, target.compile_flags, alternative.flags, tuple(tasks))
+
+
+def build_model(flow: Path, tuned: Tuned, output: Path, timeout_s: float) -> ModelBuild:
+    """Compile a model from its `flow` phase to `output`, with the flags and configurations of `tuned`.
+
+    Configurations that do not land are no failure of the build: the module is written without them.
+    """
     output.parent.mkdir(parents=True, exist_ok=True)
     temporary = output.with_name(f".{output.name}.{os.getpid()}")
-    chosen = output.with_name(f"{output.stem}.configurations.json")
-    landing = output.with_name(f"{output.stem}.landing.json")
-    chosen.write_text(json.dumps({name: c.to_json() for name, c in configurations.items()}))
-    landing.unlink(missing_ok=True)
+    configurations = output.with_name(f"{output.stem}.{FILE_NAME}")
+    write_tuned(tuned, configurations)
     outcome = run_compiler(
         [
-            sys.executable, "-m", "felix_mlir.compiler.driver", str(flow), "-o", str(temporary),
-            "--configurations", str(chosen), "--landing", str(landing), *target.compile_flags, *alternative.flags,
+            sys.executable, "-m", "felix_mlir.passes.driver", str(flow), "-o", str(temporary), "--compile-from=flow",
+            f"--felix-tuned={configurations}", "--felix-require-landed=false", "--felix-print-landed",
         ],
         timeout_s,
     )  # fmt: skip
     if outcome.ok:
         temporary.replace(output)
-    return ModelBuild(outcome, json.loads(landing.read_text()) if landing.exists() else {})
+    missing, not_landed = read_problems(outcome.stderr)
+    return ModelBuild(outcome, missing, not_landed)

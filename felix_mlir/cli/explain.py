@@ -39,7 +39,7 @@ def headline(task: ExplainedTask) -> str:
 def _clauses(task: ExplainedTask) -> Iterator[str]:
     default_us, chosen_us, lost = task["default_us"], task["chosen_us"], task["lost"]
     if default_us is None or chosen_us is None:
-        yield f"not tuned, {task['reason']}"
+        yield f"not tuned, {task['reason']}" if task["keeps_default"] else "chosen without measuring"
         return
     if task["keeps_default"]:
         yield f"{_time(1e-6 * default_us)}, keeps the default: {task['reason']}"

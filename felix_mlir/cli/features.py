@@ -9,6 +9,7 @@ import torch
 from rich.table import Table
 
 from felix_mlir.cli.settings import read_settings
+from felix_mlir.cost.gpu_machine import read_gpu_machine
 from felix_mlir.errors import RequestError, WorkError
 from felix_mlir.features import (
     ConstraintProgram,
@@ -16,11 +17,11 @@ from felix_mlir.features import (
     MachineLimits,
     Program,
     UnsupportedNestError,
-    derive_cpu_features,
+    derive_features,
     read_host,
 )
 from felix_mlir.report import wide_console
-from felix_mlir.schedule import KnobValues, ScheduleTemplate
+from felix_mlir.schedule import GpuTemplate, KnobValues, ScheduleTemplate
 from felix_mlir.symbolic import (
     LoopNest,
     ReadError,
@@ -69,7 +70,7 @@ class DescribedFeatures(TypedDict):
 
 
 def describe_task(task: Task, settings: Sequence[str]) -> DescribedFeatures:
-    """Describe the features of a task on this machine: expressions, or values where knobs are set.
+    """Describe the features of a task on this machine (or its GPU): expressions, or values where knobs are set.
 
     Knobs not set keep the compiler's own choice. The expressions are those of the loops that the values give; without
     values, of the nest that has every level. Raises RequestError and WorkError.
@@ -81,7 +82,9 @@ def describe_task(task: Task, settings: Sequence[str]) -> DescribedFeatures:
     structure = Structure() if values is None else structure_of(template, values)
     try:
         nest = read_nest(tile_symbolically(template, task.tunable.configured, structure), template)
-        return describe_features(task.id, template, nest, read_host(), values)
+        is_gpu = isinstance(template, GpuTemplate)
+        machine = read_gpu_machine(template.limits.arch).limits if is_gpu else read_host()
+        return describe_features(task.id, template, nest, machine, values)
     except (TilingError, ReadError, UnsupportedNestError) as error:
         raise WorkError(f"task {task.id}: no features of {task.tunable.configured}: {error}") from error
 
@@ -122,7 +125,7 @@ def describe_features(
     Raises UnsupportedNestError and UnsupportedExpressionError for a nest without features.
     """
     lifted, extents = lift_shapes(nest)
-    features = derive_cpu_features(lifted)
+    features = derive_features(lifted, template)
     symbols = machine.values() | extents
     return DescribedFeatures(
         task=task_id,

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from felix_mlir.cli.bundle import bundle
 from felix_mlir.errors import FelixError, WorkError
 from felix_mlir.options import TuneOptions, choose_budget
 
@@ -25,7 +26,7 @@ Model = Annotated[
     str,
     typer.Argument(help="A .mlir, .mlirbc or .pt2 file, or file.py:function, or package.module:function."),
 ]
-TargetName = Annotated[str, typer.Option("--target", help="What to compile for: cpu.")]
+TargetName = Annotated[str, typer.Option("--target", help="What to compile for: cpu, or cuda:sm_80 and such.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
 
 # Heavy imports wait until a command needs them: `felix-mlir --help` must answer at once.
@@ -48,13 +49,16 @@ def tune(
         str, typer.Option(help="How candidates are chosen: gradient, evolutionary, random or tpe.")
     ] = TuneOptions.search,
     db: Annotated[Path | None, typer.Option(help="Record store to use in place of OUT/records.db.")] = None,
+    no_measure: Annotated[
+        bool, typer.Option("--no-measure", help="Choose by what the record store knows, else by the cost model.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Tune a model on this machine and write the faster module."""
     from felix_mlir.report import show, terminal_progress
     from felix_mlir.tuning import run_tuning
 
-    options = TuneOptions(out, target, choose_budget(budget, trials), trials, seed, search, db)
+    options = TuneOptions(out, target, choose_budget(budget, trials), trials, seed, search, db, not no_measure)
     try:
         with terminal_progress() as progress:
             report = run_tuning(model, options, progress)
@@ -85,14 +89,26 @@ def compile_(
     tuned: Annotated[Path, typer.Option(help="Folder of an earlier felix-mlir tune.")],
     output: Annotated[Path, typer.Option("-o", help="The compiled module to write.")],
     target: TargetName = TuneOptions.target,
+    check_spec: Annotated[
+        bool,
+        typer.Option("--check-spec", help="Compile with iree-compile itself and tuning_spec.mlir; say what landed."),
+    ] = False,
 ) -> None:
     """Compile a model with an earlier result; nothing is measured."""
-    from felix_mlir.apply import compile_tuned
+    from felix_mlir.apply import compile_by_spec, compile_tuned
 
+    if check_spec:
+        landings = compile_by_spec(model, target, tuned, output)
+        print(*(line for landing in landings for line in landing.lines()), sep="\n")
+        lost = [landing.task for landing in landings if not landing.has_landed]
+        if lost:
+            raise WorkError(f"{output}: of {len(landings)} tasks these did not land: {', '.join(lost)}")
+        print(f"{output}: {len(landings)} tuned tasks landed")
+        return
     applied = compile_tuned(model, target, tuned, output)
     print(f"{output}: {len(applied.landed)} tuned tasks landed")
-    for id_ in applied.missing:
-        print(f"note: the model has no task {id_}", file=sys.stderr)
+    for id_, why in applied.missing.items():
+        print(f"note: task {id_} {why}", file=sys.stderr)
     if applied.parameters is not None:
         print(f"run it with --parameters=model={applied.parameters}")
 
@@ -182,6 +198,7 @@ def explain(
 
 dataset = typer.Typer(help="Measured candidates of many ops: what the cost model learns from.", no_args_is_help=True)
 app.add_typer(dataset, name="dataset")
+app.add_typer(bundle, name="bundle")
 
 
 @dataset.command()

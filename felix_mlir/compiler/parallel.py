@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TypeVar
 
 from felix_mlir.compiler.process import kill_group
@@ -32,6 +33,44 @@ def run_parallel(workers: int, calls: Sequence[Callable[[], Result]]) -> list[Re
         except BaseException:
             _abandon(futures, threads)
             raise
+
+
+def merged(sources: Sequence[Iterator[Result]]) -> Iterator[Result]:
+    """Yield what several iterators do, each in a thread of its own, in the order in which it comes.
+
+    A single one stays in this thread. When one raises, or the caller stops, the others end after what they are at.
+    """
+    if len(sources) == 1:
+        yield from sources[0]
+        return
+    ready: SimpleQueue[tuple[Result] | BaseException | None] = SimpleQueue()
+    is_over = threading.Event()
+
+    def drain(source: Iterator[Result]) -> None:
+        try:
+            for item in source:
+                ready.put((item,))
+                if is_over.is_set():
+                    return
+            ready.put(None)
+        except BaseException as error:
+            ready.put(error)
+
+    with ThreadPoolExecutor(max(1, len(sources))) as pool:
+        for source in sources:
+            pool.submit(drain, source)
+        try:
+            running = len(sources)
+            while running:
+                item = ready.get()
+                if isinstance(item, BaseException):
+                    raise item
+                if item is None:
+                    running -= 1
+                else:
+                    yield item[0]
+        finally:
+            is_over.set()
 
 
 def _abandon(futures: Sequence[Future[Result]], threads: set[int]) -> None:

@@ -8,6 +8,7 @@ between); `OnlineModel` adapts a `CostModel` to what a run measures and predicts
 from __future__ import annotations
 
 from felix_mlir.cost.encoder import NO_FEATURES, ScheduleEncoder
+from felix_mlir.cost.gpu_machine import GpuMachine
 from felix_mlir.cost.inputs import NestInputs
 from felix_mlir.cost.machine import Machine, read_machine
 from felix_mlir.cost.model import AdaptedModel, CostModel
@@ -17,6 +18,7 @@ __all__ = [
     "NO_FEATURES",
     "AdaptedModel",
     "CostModel",
+    "GpuMachine",
     "Machine",
     "NestInputs",
     "OnlineModel",

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from felix_mlir.cost.gpu_bound import GpuBound
 from felix_mlir.cost.inputs import NestInputs, concatenate, nest_inputs
 from felix_mlir.cost.layout import Layout
-from felix_mlir.cost.machine import Machine
-from felix_mlir.features import Program, UnsupportedExpressionError, UnsupportedNestError, derive_cpu_features
-from felix_mlir.schedule import ScheduleTemplate
+from felix_mlir.cost.machine import AnyMachine
+from felix_mlir.features import Program, UnsupportedExpressionError, UnsupportedNestError, derive_features
+from felix_mlir.schedule import GpuTemplate, ScheduleTemplate
 from felix_mlir.symbolic import ReadError, Structure, TilingError, read_nest, structure_of, tile_symbolically
 
 # What deriving and compiling features raises where there are none.
@@ -26,16 +27,19 @@ NO_FEATURES = (TilingError, ReadError, UnsupportedNestError, UnsupportedExpressi
 class _Compiled:
     program: Program
     layout: Layout
+    gpu: GpuBound | None
 
 
 class ScheduleEncoder:
     """Encodes candidates of one template; `configured` is the task's program at executable-configurations.
 
+    A GPU template needs a `GpuMachine`, any other a `Machine`.
+
     The nest of a structure is derived and compiled when it is first met (about half a second). Raises any of
     NO_FEATURES for a dispatch without features.
     """
 
-    def __init__(self, template: ScheduleTemplate, configured: Path, machine: Machine) -> None:
+    def __init__(self, template: ScheduleTemplate, configured: Path, machine: AnyMachine) -> None:
         self.template = template
         self.machine = machine
         self._configured = configured
@@ -67,7 +71,7 @@ class ScheduleEncoder:
         for structure, rows in self.grouped(points):
             compiled = self._of(structure)
             values = compiled.program.exact_matrix(points[rows], self.machine.limits.values())
-            parts.append(nest_inputs(compiled.layout, torch.from_numpy(values), self.machine))
+            parts.append(nest_inputs(compiled.layout, torch.from_numpy(values), self.machine, compiled.gpu))
             order.append(rows)
         back = np.argsort(np.concatenate(order), kind="stable")
         whole = concatenate(parts).select(torch.from_numpy(back))
@@ -84,14 +88,15 @@ class ScheduleEncoder:
         """Encode positive real points [n, knobs], differentiably, as if their loops had `structure`."""
         compiled = self._of(structure)
         values = compiled.program.relaxed(points, self.machine.limits.values(), temperature=temperature)
-        return nest_inputs(compiled.layout, values, self.machine)
+        return nest_inputs(compiled.layout, values, self.machine, compiled.gpu)
 
     def _of(self, structure: Structure) -> _Compiled:
         if structure not in self._compiled:
             nest = read_nest(tile_symbolically(self.template, self._configured, structure), self.template)
-            features = derive_cpu_features(nest)
+            features = derive_features(nest, self.template)
+            gpu = GpuBound.of(nest, features, self.template) if isinstance(self.template, GpuTemplate) else None
             program = Program([(feature.name, feature.expr) for feature in features], self._knobs)
-            self._compiled[structure] = _Compiled(program, Layout.of(nest, features))
+            self._compiled[structure] = _Compiled(program, Layout.of(nest, features), gpu)
         return self._compiled[structure]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from felix_mlir.cost.gpu_bound import GpuBound
 from felix_mlir.cost.layout import (
     DISPATCH,
     LOOP_LEVELS,
@@ -22,7 +23,7 @@ from felix_mlir.cost.layout import (
     STAGE_LEVELS,
     Layout,
 )
-from felix_mlir.cost.machine import Machine
+from felix_mlir.cost.machine import AnyMachine, GpuMachine, Machine
 from felix_mlir.schedule import TileLevel
 
 TERMS = ("compute", "l1", "l2", "l3", "memory")
@@ -64,8 +65,8 @@ class NestInputs:
         return NestInputs(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
-def nest_inputs(layout: Layout, values: Tensor, machine: Machine) -> NestInputs:
-    """Arrange the features [n, features] of schedules of one loop structure."""
+def nest_inputs(layout: Layout, values: Tensor, machine: AnyMachine, gpu: GpuBound | None = None) -> NestInputs:
+    """Arrange the features [n, features] of schedules of one loop structure; `gpu` for those of a GPU template."""
     gather = _Gather(values)
     stage, stage_levels = gather(layout.stage), gather(layout.stage_levels)
     operand, operand_levels = gather(layout.operand), gather(layout.operand_levels)
@@ -83,9 +84,13 @@ def nest_inputs(layout: Layout, values: Tensor, machine: Machine) -> NestInputs:
     is_loop = layout.is_loop.to(values.dtype)
     exists = layout.is_operand.to(values.dtype)
 
-    # Whatever does not depend on the innermost reduction stays in registers there.
-    registers = (at["traffic"][..., _REGISTERS] * exists).sum(dim=-1)
-    terms = _terms(layout, named, registers, (lane_use * is_loop).amax(dim=-1), levels, dispatch, machine)
+    if isinstance(machine, GpuMachine):
+        assert gpu is not None
+        terms = gpu.terms(values, machine, layout.operations.sum(dim=-1), layout.elements)
+    else:
+        # Whatever does not depend on the innermost reduction stays in registers there.
+        registers = (at["traffic"][..., _REGISTERS] * exists).sum(dim=-1)
+        terms = _terms(layout, named, registers, (lane_use * is_loop).amax(dim=-1), levels, dispatch, machine)
     slowest = terms.amax(dim=-1)
     bound = machine.rates.launch_s + slowest.sum(dim=-1) * dispatch["imbalance"]
 

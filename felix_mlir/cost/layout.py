@@ -15,7 +15,7 @@ from felix_mlir.features import Feature
 from felix_mlir.features.derive import operands_of, unique_names
 from felix_mlir.features.tiling import Tiling
 from felix_mlir.features.touched import Touched
-from felix_mlir.schedule import TileLevel
+from felix_mlir.schedule import GpuTileLevel, TileLevel
 from felix_mlir.schedule.dispatch import PARALLEL
 from felix_mlir.symbolic.nest import LoopNest, Stage
 
@@ -28,7 +28,16 @@ SLOTS = (
     TileLevel.VECTOR_COMMON_PARALLEL.value,
     "tile",
 )
+# How far inside each level is. A GPU's lie among the CPU's: what a core works on at a time, in one step of the
+# reduction, in one thread.
 _ORDER = ["dispatch", *(level.value for level in TileLevel)]
+_PLACES = {
+    **{name: place for place, name in enumerate(_ORDER)},
+    GpuTileLevel.WORKGROUP.value: _ORDER.index(TileLevel.DISTRIBUTION),
+    GpuTileLevel.REDUCTION.value: _ORDER.index(TileLevel.CACHE_REDUCTION),
+    GpuTileLevel.SUBGROUP.value: _ORDER.index(TileLevel.VECTOR_COMMON_PARALLEL),
+    GpuTileLevel.THREAD.value: _ORDER.index(TileLevel.VECTOR_COMMON_PARALLEL),
+}
 
 STAGE: tuple[str, ...] = (
     "iterations",
@@ -155,7 +164,7 @@ def _levels_of_slots(names: list[str]) -> list[str]:
     """Per slot, the innermost level of a stage that is not inside the slot."""
     chosen: list[str] = []
     for slot in SLOTS[:-1]:
-        inside = [name for name in names if _ORDER.index(name.split(".")[0]) <= _ORDER.index(slot)]
+        inside = [name for name in names if _PLACES[name.split(".")[0]] <= _PLACES[slot]]
         chosen.append(inside[-1])
     return [*chosen, names[-1]]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from felix_mlir.cost.gpu_machine import GpuMachine, read_gpu_machine
 from felix_mlir.cost.rates import MachineRates, read_rates
 from felix_mlir.features import MachineLimits, read_host
 from felix_mlir.target import Target
@@ -21,6 +22,14 @@ class Machine:
         return replace(self, limits=replace(self.limits, vector_bytes=vector_bytes))
 
 
-def read_machine(target: Target) -> Machine:
-    """Read and, the first time, measure the machine at hand; raises WorkError, RequestError and MachineError."""
+AnyMachine = Machine | GpuMachine
+
+
+def read_machine(target: Target) -> AnyMachine:
+    """Read and, the first time, measure the processor at hand, or look up the GPU that the target names.
+
+    Raises WorkError, RequestError and MachineError.
+    """
+    if target.device == "cuda":
+        return read_gpu_machine(target.name.removeprefix("cuda:"))
     return Machine(read_host(target.cores), read_rates(target))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from felix_mlir.cost.inputs import NestInputs
-from felix_mlir.cost.machine import Machine
+from felix_mlir.cost.machine import AnyMachine
 from felix_mlir.cost.model import AdaptedModel, CostModel
 
 # What was measured on other ops says something of this machine, but less than what was measured on the op itself.
@@ -16,7 +16,7 @@ _OTHER_TASK = 0.1
 class OnlineModel:
     """Adapts `model` to the measurements of a run; `machine` is where they are made."""
 
-    def __init__(self, model: CostModel, machine: Machine) -> None:
+    def __init__(self, model: CostModel, machine: AnyMachine) -> None:
         self.model = model
         self.machine = machine
         self._measured: dict[str, list[tuple[NestInputs, Tensor]]] = {}

@@ -71,10 +71,10 @@ class MachineRates:
     @classmethod
     def from_json(cls, text: str) -> MachineRates:
         """Return the rates that to_json wrote; raises ValueError unless all are there, positive and finite."""
-        data = _table(json.loads(text), "the file")
-        flops = _table(data.get("flops"), "'flops'")
-        rates = {field.name: _positive(data, field.name) for field in fields(cls) if field.name != "flops"}
-        return cls(flops={name: _positive(flops, name) for name in ELEMENT_TYPES}, **rates)
+        data = table(json.loads(text), "the file")
+        flops = table(data.get("flops"), "'flops'")
+        rates = {field.name: positive(data, field.name) for field in fields(cls) if field.name != "flops"}
+        return cls(flops={name: positive(flops, name) for name in ELEMENT_TYPES}, **rates)
 
 
 def read_rates(target: Target) -> MachineRates:
@@ -128,7 +128,7 @@ def _probe(target: Target) -> dict[str, Any]:
         last = ended.stderr.strip().rpartition("\n")[2]
         raise WorkError(f"{failed}: exit status {ended.returncode}: {last}")
     try:
-        return _table(json.loads(ended.stdout), "the answer")
+        return table(json.loads(ended.stdout), "the answer")
     except ValueError as error:
         raise WorkError(f"{failed}: {error}") from error
 
@@ -168,13 +168,15 @@ def _write(file: Path, text: str) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _table(data: Any, what: str) -> dict[str, Any]:
+def table(data: Any, what: str) -> dict[str, Any]:
+    """Return what JSON gave as an object; raises ValueError that names it."""
     if not isinstance(data, dict):
         raise ValueError(f"{what} is not a JSON object")
     return data
 
 
-def _positive(data: Mapping[str, Any], name: str) -> float:
+def positive(data: Mapping[str, Any], name: str) -> float:
+    """Return a number of an object; raises ValueError unless it is positive and finite."""
     value = data.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise ValueError(f"'{name}' is {value!r}, not a positive finite number")

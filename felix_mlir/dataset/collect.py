@@ -22,7 +22,7 @@ from felix_mlir.records import Record
 from felix_mlir.report.progress import Progress
 from felix_mlir.schedule import ScheduleTemplate
 from felix_mlir.search import Candidate, Observation, Searcher, SearcherFactory, find_searcher
-from felix_mlir.target import parse_target
+from felix_mlir.target import measurable_target
 from felix_mlir.tasks import Task
 from felix_mlir.tuning.session import Session, open_session
 from felix_mlir.tuning.task_tuner import TaskTuner
@@ -63,7 +63,7 @@ def collect(
     """
     chosen = find_searcher(search)
     factory = EnumeratingSearcher if lattice else chosen
-    target = parse_target(target_name)
+    target = measurable_target(target_name)
     written: list[Path] = []
     with Workspace(folder) as workspace, open_session(target, workspace, workspace.records, progress) as session:
         for number, (name, mlir) in enumerate(ops.items(), start=1):

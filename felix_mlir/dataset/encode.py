@@ -28,9 +28,11 @@ class EncodedTable(Measured):
 def table_machine(table: Table) -> Machine:
     """Return the machine a table was measured on: its limits where it says them, with the rates of the machine at hand.
 
-    Raises what `read_machine` raises.
+    Raises what `read_machine` raises, and RequestError for a table of a GPU.
     """
     here = read_machine(parse_target(table.target))
+    if not isinstance(here, Machine):
+        raise RequestError(f"table {table.name} is of {table.target}: only tables of a processor can be encoded")
     if table.machine is None:
         return here
     limits = MachineLimits(**{field.name: int(table.machine[field.name]) for field in fields(MachineLimits)})
@@ -40,7 +42,7 @@ def table_machine(table: Table) -> Machine:
 def encode(resolved: ResolvedTable, machine: Machine) -> EncodedTable:
     """Encode the rows that ran and that a template can express; raises RequestError when there is none."""
     table, tunable = resolved.table, resolved.tunable
-    machine = machine.with_vectors_of(tunable.limits.native_vector_bytes)
+    machine = machine.with_vectors_of(tunable.vector_bytes)
     parts: list[NestInputs] = []
     latencies: list[float] = []
     for template in resolved.templates:

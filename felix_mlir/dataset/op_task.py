@@ -19,7 +19,7 @@ def op_task(mlir: str, target: Target, folder: Path) -> Task:
     folder.mkdir(parents=True, exist_ok=True)
     source, flow = folder / "op.mlir", folder / "flow.mlirbc"
     source.write_text(mlir)
-    outcome = compile_to_flow(load_model(source, folder), DEFAULT, target, flow, _COMPILE_TIMEOUT_S)
+    outcome = compile_to_flow(load_model(source, folder), DEFAULT.flags, target, flow, _COMPILE_TIMEOUT_S)
     if not outcome.ok:
         raise WorkError(f"iree-compile rejects {source}: {outcome.message}")
     tasks = extract_tasks(flow, target, folder / "tasks")

@@ -11,7 +11,8 @@ class Feature:
     """A quantity of a scheduled dispatch; `expr` is sympy's, over knobs, shapes and `machine.MACHINE`.
 
     `name` reads stage[/level][/operand]/quantity; `unit` is one of bytes, iterations, operations, tiles, lines,
-    vectors, elements, workgroups, waves, or 1 for a ratio.
+    vectors, elements, workgroups, waves, or 1 for a ratio; of a GPU also threads, warps, registers, rounds and
+    operations per byte.
     """
 
     name: str

@@ -6,7 +6,7 @@ instead of the outermost loop alone, and exact where Felix takes hulls of ranges
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import sympy
 
@@ -22,7 +22,7 @@ def memory_features(prefix: str, tiling: Tiling, operands: Mapping[str, Touched]
     for name, touched in operands.items():
         yield from _operand(f"{prefix}/{name}", tiling, touched)
     sets = [_working_set(tiling.box(level.depth), operands) for level in tiling.levels]
-    traffic: list[Size] = []
+    at_levels: list[Size] = []
     for level, working_set in zip(tiling.levels, sets, strict=True):
         here = f"{prefix}/{level.name}"
         yield Feature(f"{here}/working_set", "bytes", working_set)
@@ -32,27 +32,27 @@ def memory_features(prefix: str, tiling: Tiling, operands: Mapping[str, Touched]
         moved: list[Size] = []
         for name, touched in operands.items():
             size = touched.bytes(box)
-            moved.append(_traffic(tiling, level.depth, touched))
+            moved.append(traffic(tiling, level.depth, touched))
             yield Feature(f"{here}/{name}/footprint", "bytes", size)
             yield Feature(f"{here}/{name}/traffic", "bytes", moved[-1])
             yield Feature(f"{here}/{name}/lines", "lines", touched.lines(box))
             yield Feature(f"{here}/{name}/run", "bytes", touched.run_bytes(box))
             yield Feature(f"{here}/{name}/reuse", "1", sympy.Mul(*box) / touched.elements(box))
-        traffic.append(sympy.Add(*moved))
+        at_levels.append(sympy.Add(*moved))
     for cache in CACHES:
         # What the outermost tile that fits brings in once it need not bring in again; nothing fits: every tile.
-        fits = [(t, s <= MACHINE[f"{cache}_bytes"]) for t, s in zip(traffic, sets, strict=True)]
-        yield Feature(f"{prefix}/{cache}/traffic", "bytes", choose(*fits[:-1], (traffic[-1], sympy.true)))
+        fits = [(t, s <= MACHINE[f"{cache}_bytes"]) for t, s in zip(at_levels, sets, strict=True)]
+        yield Feature(f"{prefix}/{cache}/traffic", "bytes", choose(*fits[:-1], (at_levels[-1], sympy.true)))
 
 
 def _operand(here: str, tiling: Tiling, touched: Touched) -> Iterator[Feature]:
     element = touched.access.buffer.element_bytes
-    yield Feature(f"{here}/accessed", "bytes", tiling.iterations * element * _directions(touched))
+    yield Feature(f"{here}/accessed", "bytes", tiling.iterations * element * directions(touched))
     yield Feature(f"{here}/unique", "bytes", touched.bytes(tiling.stage.extents))
     yield Feature(f"{here}/stride", "elements", _stride(tiling, touched))
 
 
-def _directions(touched: Touched) -> int:
+def directions(touched: Touched) -> int:
     """An operand that is read and written moves both ways."""
     return int(touched.access.reads) + int(touched.access.writes)
 
@@ -63,15 +63,20 @@ def _working_set(box: tuple[Size, ...], operands: Mapping[str, Touched]) -> Size
     return sympy.Add(*(t.bytes(box) for t in different.values()))
 
 
-def _traffic(tiling: Tiling, depth: int, touched: Touched) -> Size:
-    """Bytes moved when each tile at a depth fetches what it touches and writes back what it wrote.
+def traffic(tiling: Tiling, depth: int, touched: Touched) -> Size:
+    """Bytes moved when each tile at a depth fetches what it touches and writes back what it wrote."""
+    return directions(touched) * tile_bytes(tiling, depth, touched)
 
-    The sum over all tiles of their distinct bytes, whole and cut-off tiles alike.
+
+def tile_bytes(tiling: Tiling, depth: int, touched: Touched, kept: Collection[int] = ()) -> Size:
+    """The sum over all tiles at a depth of their distinct bytes, whole and cut-off tiles alike.
+
+    Along the dimensions `kept`, which are none of the operand's, a tile keeps what it has: they do not count.
     """
     dims = tiling.stage.dims
-    factors: list[Size] = [touched.access.buffer.element_bytes * _directions(touched)]
+    factors: list[Size] = [touched.access.buffer.element_bytes]
     factors += [_fetched(tiling, depth, touched, component) for component in touched.components]
-    others = [dim for loop, dim in enumerate(dims) if loop not in touched.loops]
+    others = [dim for loop, dim in enumerate(dims) if loop not in touched.loops and dim not in kept]
     return sympy.Mul(*factors, tiling.tiles(depth, [*others, *tiling.foreign_dims]))
 
 

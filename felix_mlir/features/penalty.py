@@ -36,7 +36,9 @@ def lower_penalty(tape: Tape, condition: Any) -> int:
 
 def _relation(tape: Tape, relation: Any) -> int:
     if isinstance(relation, sympy.Eq) and relation.rhs == 0 and isinstance(relation.lhs, sympy.Mod):
-        return tape.apply(Op.INDIVISIBILITY, *(tape.lower(arg) for arg in relation.lhs.args))
+        # k/s divides n/d when k*d divides n*s.
+        (n, d), (k, s) = (tape.integers(arg) for arg in relation.lhs.args)
+        return tape.apply(Op.INDIVISIBILITY, tape.fold(Op.MULTIPLY, (n, s)), tape.fold(Op.MULTIPLY, (k, d)))
     a, b = tape.sides(relation)
     if isinstance(relation, sympy.Eq):
         return tape.apply(Op.DISTANCE, a, b)

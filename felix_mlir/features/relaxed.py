@@ -27,6 +27,8 @@ from felix_mlir.features.tape import Node, Op, Tape
 
 # Keeps the penalty of "this or that" defined where both hold.
 _EITHER = 1e-6
+# A size below this counts as 0 where it has to divide another: none of a tile, a quotient may be.
+_ZERO_SIZE = 0.5
 # Which smooth function stands for an operation.
 _SMOOTH = {
     Op.FLOOR_DIVIDE: "floor",
@@ -186,10 +188,13 @@ def _coincidence(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _indivisibility(n: Tensor, k: Tensor) -> Tensor:
-    ratio = n / k
+    # The only multiple of 0 is 0.
+    is_zero = k < _ZERO_SIZE
+    size = torch.where(is_zero, 1.0, k)
+    ratio = n / size
     # The whole part is subtracted so that multiples give exactly zero.
     sine = torch.sin(math.pi * (ratio - torch.round(ratio.detach())))
-    return torch.log1p((k / math.pi * sine) ** 2)
+    return torch.log1p(torch.where(is_zero, n, size / math.pi * sine) ** 2)
 
 
 def _either(a: Tensor, b: Tensor) -> Tensor:

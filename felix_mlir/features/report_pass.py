@@ -8,16 +8,17 @@ from typing import Any
 
 from iree.compiler import ir
 
-from felix_mlir.features.derive import derive_cpu_features
 from felix_mlir.features.feature import Feature
+from felix_mlir.features.of_template import derive_features
 from felix_mlir.features.tiling import UnsupportedNestError
 from felix_mlir.schedule import (
     ConfigurationError,
-    CpuLimits,
+    Limits,
     UnsupportedDispatchError,
-    cpu_templates,
-    read_configuration,
+    default_of,
+    limits_of,
     read_dispatch,
+    templates_of,
 )
 from felix_mlir.schedule.dispatch import configured_functions
 from felix_mlir.symbolic import ReadError, TilingError, lift_shapes, read_nest, tile_symbolically
@@ -37,7 +38,7 @@ class DispatchFeatures:
     reason: str
 
 
-def feature_report_pass(limits: CpuLimits, sink: Callable[[DispatchFeatures], None]) -> Callable[[Any, Any], None]:
+def feature_report_pass(sink: Callable[[DispatchFeatures], None]) -> Callable[[Any, Any], None]:
     """Return a pass for `iree.compiler.passmanager.PassManager.add` that reports features and changes nothing.
 
     It runs on a module at the `executable-configurations` phase and calls `sink` once for each of its dispatches, in
@@ -45,19 +46,23 @@ def feature_report_pass(limits: CpuLimits, sink: Callable[[DispatchFeatures], No
     """
 
     def run(operation: Any, _pass: Any) -> None:
-        for name, function in configured_functions(operation.operation).items():
+        functions = configured_functions(operation.operation)
+        if not functions:
+            return
+        limits = limits_of(operation.operation)
+        for name, function in functions.items():
             sink(_report(name, function, limits))
 
     return run
 
 
-def _report(name: str, function: ir.Operation, limits: CpuLimits) -> DispatchFeatures:
+def _report(name: str, function: ir.Operation, limits: Limits) -> DispatchFeatures:
     try:
         dispatch = read_dispatch(function)
-        template = cpu_templates(dispatch, read_configuration(function), limits)[0]
+        template = templates_of(dispatch, default_of(function), limits)[0]
         alone = f"module {{\n{_executable_of(function).get_asm(use_local_scope=True)}\n}}"
         nest, extents = lift_shapes(read_nest(tile_symbolically(template, alone), template))
-        return DispatchFeatures(name, template.name, tuple(derive_cpu_features(nest)), extents, "")
+        return DispatchFeatures(name, template.name, tuple(derive_features(nest, template)), extents, "")
     except (UnsupportedDispatchError, ConfigurationError, TilingError, ReadError, UnsupportedNestError) as error:
         return DispatchFeatures(name, "", (), {}, str(error))
 

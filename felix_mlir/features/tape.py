@@ -110,6 +110,8 @@ class Tape:
 
     def integers(self, expression: Any) -> tuple[int, int]:
         """Numerator and denominator of a ratio of integers; the denominator is positive."""
+        if isinstance(expression, sympy.Mod):
+            return self._remainder(expression)
         node = self.lower(expression)
         if self.nodes[node].is_integral:
             return node, self.constant(1)
@@ -199,20 +201,26 @@ class Tape:
 
     def _rounding(self, e: Any) -> int:
         if isinstance(e, sympy.Mod):
-            n, divisor = self.integers(e.args[0])
-            k, scale = self.integers(e.args[1])
-            if self.nodes[divisor].value != 1 or self.nodes[scale].value != 1:
-                raise UnsupportedExpressionError(f"{e} takes a remainder of something that is no integer")
-            # One floor division serves quotient and remainder, so that they add up when relaxed, too.
-            quotient = self.apply(Op.FLOOR_DIVIDE, n, k)
-            covered = self.fold(Op.MULTIPLY, (quotient, k))
-            return self.apply(Op.ADD, n, self.apply(Op.MULTIPLY, self.constant(-1), covered))
+            rest, bottom = self._remainder(e)
+            return rest if bottom == self.constant(1) else self.apply(Op.DIVIDE, rest, bottom)
         n, k = self.integers(e.args[0])
         if self.nodes[k].op is Op.CONSTANT and self.nodes[k].value == 1:
             return n
         if isinstance(e, sympy.ceiling):
             n = self.fold(Op.ADD, (n, k, self.constant(-1)))
         return self.apply(Op.FLOOR_DIVIDE, n, k)
+
+    def _remainder(self, e: Any) -> tuple[int, int]:
+        """Numerator and denominator of a remainder: that of n/d by k/s is the remainder of n*s by k*d, over d*s."""
+        (n, d), (k, s) = map(self.integers, e.args)
+        one = self.constant(1)
+        n, k = (a if b == one else self.apply(Op.MULTIPLY, a, b) for a, b in ((n, s), (k, d)))
+        # One floor division serves quotient and remainder, so that they add up when relaxed, too.
+        quotient = self.apply(Op.FLOOR_DIVIDE, n, k)
+        covered = self.fold(Op.MULTIPLY, (quotient, k))
+        rest = self.apply(Op.ADD, n, self.apply(Op.MULTIPLY, self.constant(-1), covered))
+        bottom = d if s == one else s if d == one else self.apply(Op.MULTIPLY, d, s)
+        return rest, bottom
 
     def _extremum(self, op: Op, args: Sequence[Any]) -> int:
         """Compare integers: ratios are brought to one denominator first."""

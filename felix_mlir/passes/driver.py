@@ -1,143 +1,198 @@
-"""Compile a whole model with tuned configurations: a child process around IREE's embedding API.
+"""iree-compile with tuned configurations: felix-iree-compile in Python, on IREE's embedding API.
 
-Run as `python -m felix_mlir.compiler.driver INPUT -o OUT.vmfb [--configurations FILE] [--landing FILE] FLAGS...`.
-INPUT is the model at the `flow` phase. The module is taken out of the compiler at `executable-configurations`,
-the configurations are written to its dispatches, and the compiler goes on from there. It is never serialised in
-between: the bytecode writer loses weights that are packed in `#util.composite` at that phase, and text would
-spell them out.
+`python -m felix_mlir.passes.driver INPUT -o OUT --felix-tuned=DIR|FILE FLAGS...`, in a process of its own. felix-mlir
+compiles whole models with it, and it stands in for the driver in C++ (passes/felix_iree_compile.cpp) where that could
+not be built. The module is taken out of the compiler at executable-configurations, the configurations are written to
+its dispatches, and the compiler goes on from there. It is never serialised in between: the bytecode writer loses
+weights that are packed in `#util.composite` at that phase, and text would spell them out.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
-import json
 import sys
-from math import prod
+from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from iree.compiler import ir
-from iree.compiler.api import Invocation, Output, Session, Source, ctypes_dl
+from iree.compiler.api import Output, Session, Source, ctypes_dl
 
-from felix_mlir.schedule.configuration import (
-    Configuration,
-    ConfigurationError,
-    TileLevel,
-    read_configuration,
-    write_configuration,
-)
-from felix_mlir.schedule.dispatch import configured_functions, read_dispatch, walk
+from felix_mlir.errors import FelixError, RequestError, WorkError
+from felix_mlir.passes.apply_tuned import PREFIX, Landing, apply_tuned, check_workgroups, is_for_another
+from felix_mlir.passes.extract_tasks import extract_configured
+from felix_mlir.passes.tuned import Tuned, read_tuned, tasks_text
 
-CONFIGURATIONS = "executable-configurations"
-TARGETS = "executable-targets"
+CONFIGURATIONS, TARGETS, END = "executable-configurations", "executable-targets", "end"
+# The phases of iree-compile before and after the one where configurations enter.
+_EARLY = ("start", "input", "abi", "preprocessing", "global-optimization", "dispatch-creation", "flow", "stream",
+          "executable-sources")  # fmt: skip
+_LATE = (TARGETS, "hal", "vm", END)
+_PHASES = (*_EARLY, CONFIGURATIONS, *_LATE)
+# Read by iree-compile's own main function, and not implemented here.
+_STOCK_ONLY = ("output-format", "compile-mode", "split-input-file", "verify", "dump-compilation-phases-to",
+               "remarks-filter", "remarks-output-file", "emit-mlir-bytecode-version")  # fmt: skip
+_TUNER_ATTRIBUTES = "--iree-codegen-add-tuner-attributes"
 
 
-def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="felix_mlir.compiler.driver")
-    parser.add_argument("input", type=Path)
-    parser.add_argument("-o", dest="output", type=Path, required=True)
-    parser.add_argument("--configurations", type=Path)
-    parser.add_argument("--landing", type=Path)
-    options, flags = parser.parse_known_args(arguments)
-    configurations = {
-        name: Configuration.from_json(data)
-        for name, data in (json.loads(options.configurations.read_text()) if options.configurations else {}).items()
-    }
-    session = Session()
+def main(arguments: Sequence[str]) -> int:
+    """Run the driver; returns the exit status."""
     try:
-        session.set_flags("--iree-codegen-add-tuner-attributes", *flags)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    invocation = session.invocation()
-    invocation.enable_console_diagnostics()
-    if not invocation.parse_source(Source.open_file(session, str(options.input))):
-        return 1
-    if not _run(invocation, "flow", CONFIGURATIONS):
-        return 1
-    module = invocation.export_module()
-    expected, landing = _configure(module, configurations)
-    invocation.import_module(module)
-    if not _run(invocation, CONFIGURATIONS, TARGETS):
-        return 1
-    counts = _workgroup_counts(invocation.export_module())
-    for name, workgroups in expected.items():
-        if counts.get(name) != workgroups:
-            landing[name] = f"{counts.get(name)} workgroups were generated where {workgroups} were configured"
-    if options.landing:
-        options.landing.write_text(json.dumps(landing))
-    invocation.import_module(module)
-    if not _run(invocation, TARGETS, "end"):
-        return 1
-    output = Output.open_file(str(options.output))
-    invocation.output_vm_bytecode(output)
-    output.keep()
+        options, flags = _parser().parse_known_args(arguments)
+        unknown = [flag for flag in flags if _name(flag).startswith("felix-")]
+        if unknown:
+            raise RequestError(f"unknown flag {unknown[0]}: there are --felix-tuned, --felix-require-landed, "
+                               "--felix-print-landed and --felix-extract-tasks")  # fmt: skip
+        refused = [flag for flag in flags if _name(flag) in _STOCK_ONLY]
+        if refused:
+            raise RequestError(
+                f"{refused[0]} needs the driver in C++: install felix-mlir where there is a C++ compiler"
+            )
+        if options.compile_from in _LATE:
+            raise RequestError(f"--compile-from={options.compile_from}: configurations enter at {CONFIGURATIONS}")
+        tuned = read_tuned(options.felix_tuned, version("iree-base-compiler")) if options.felix_tuned else None
+        # Options of LLVM and MLIR can be set for the whole process only. An unknown one ends it.
+        all_flags = (*flags, *missing_flags(tuned, flags), _TUNER_ATTRIBUTES)
+        ctypes_dl._initializeGlobalCL("felix-iree-compile", *all_flags)  # pyright: ignore[reportPrivateUsage]
+        _Driver(options, tuned, Session()).run()
+    except FelixError as error:
+        print(f"felix-iree-compile: {error}" if str(error) else "", file=sys.stderr, end="\n" if str(error) else "")
+        return error.exit_status
     return 0
 
 
-def _run(invocation: Invocation, start: str, stop: str) -> bool:
-    # The bindings have no method for the phases; these are public functions of the embedding API
-    # (iree/compiler/embedding_api.h).
-    library: Any = ctypes_dl._dylib  # pyright: ignore[reportPrivateUsage]
-    handle: Any = invocation._inv_p  # pyright: ignore[reportPrivateUsage]
-    for setter, phase in (
-        (library.ireeCompilerInvocationSetCompileFromPhase, start),
-        (library.ireeCompilerInvocationSetCompileToPhase, stop),
-    ):
-        setter.restype = None
-        setter.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-        setter(handle, phase.encode())
-    return bool(invocation.execute())
+def missing_flags(tuned: Tuned | None, flags: Sequence[str]) -> list[str]:
+    """Return the flags of a result that a command line leaves open.
+
+    One that names a target has chosen all of it: what was tuned for another one will not match.
+    """
+    if tuned is None:
+        return []
+    given = {_name(flag) for flag in flags}
+    has_target = any(_selects_target(name) for name in given)
+    wanted = [flag for flag in tuned.target_flags if not (has_target and _selects_target(_name(flag)))]
+    return [flag for flag in (*wanted, *tuned.model_flags) if _name(flag) not in given]
 
 
-def _configure(module: ir.Operation, configurations: dict[str, Configuration]) -> tuple[dict[str, int], dict[str, str]]:
-    """Write the configurations; return the workgroups each must lead to, and why any did not land ("" if it did)."""
-    functions = configured_functions(module)
-    expected: dict[str, int] = {}
-    landing: dict[str, str] = {}
-    for name, configuration in configurations.items():
-        function = functions.get(name)
-        if function is None:
-            landing[name] = "the compiled model has no such dispatch"
-            continue
+def _name(flag: str) -> str:
+    return flag.lstrip("-").split("=")[0]
+
+
+def _selects_target(name: str) -> bool:
+    return name.startswith(("iree-hal-target", "iree-hal-local-target"))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="felix-iree-compile", allow_abbrev=False)
+    parser.add_argument("input")
+    parser.add_argument("-o", dest="output", default="-")
+    parser.add_argument("--compile-from", choices=_PHASES, default=_PHASES[0])
+    parser.add_argument("--compile-to", choices=_PHASES, default=END)
+    parser.add_argument("--emit-mlir-bytecode", type=_boolean, nargs="?", const=True, default=False)
+    parser.add_argument("--felix-tuned", type=Path)
+    parser.add_argument("--felix-require-landed", type=_boolean, nargs="?", const=True, default=True)
+    parser.add_argument("--felix-print-landed", type=_boolean, nargs="?", const=True, default=False)
+    parser.add_argument("--felix-extract-tasks", type=Path)
+    return parser
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false", "1", "0"):
+        raise argparse.ArgumentTypeError(f"'{text}' is neither true nor false")
+    return text.lower() in ("true", "1")
+
+
+class _FailedError(WorkError):
+    """The compiler has said why."""
+
+
+class _Driver:
+    def __init__(self, options: argparse.Namespace, tuned: Tuned | None, session: Session) -> None:
+        self._options = options
+        self._tuned = tuned
+        self._session = session
+        self._invocation = session.invocation()
+        self._phase: str = options.compile_from
+
+    def run(self) -> None:
+        options = self._options
+        self._invocation.enable_console_diagnostics()
         try:
-            write_configuration(function, configuration)
-        except ConfigurationError as error:
-            landing[name] = str(error)
-            continue
-        landing[name] = "" if read_configuration(function) == configuration else "the attribute reads back differently"
-        expected[name] = _workgroups(function, configuration)
-    return expected, landing
+            source = Source.open_file(self._session, options.input)
+        except ValueError as error:
+            raise WorkError(f"error opening input file: {error}") from error
+        if not self._invocation.parse_source(source):
+            raise _FailedError("")
+        if options.compile_to in _EARLY:
+            print(f"{PREFIX}nothing is applied before the phase {CONFIGURATIONS}", file=sys.stderr)
+        else:
+            self._advance(CONFIGURATIONS)
+            self._configure()
+        self._advance(options.compile_to)
+        self._write()
 
+    def _configure(self) -> None:
+        """Write the configurations, and see them through code generation."""
+        options, module = self._options, self._invocation.export_module()
+        if options.felix_extract_tasks:
+            options.felix_extract_tasks.write_text(tasks_text(extract_configured(module)))
+        if self._tuned is None:
+            self._invocation.import_module(module)
+            return
+        landings = apply_tuned(module, self._tuned)
+        self._invocation.import_module(module)
+        if options.compile_to != CONFIGURATIONS and any(landing.executables for landing in landings):
+            self._advance(TARGETS)
+            module = self._invocation.export_module()
+            check_workgroups(module, self._tuned, landings)
+            self._invocation.import_module(module)
+        self._report(self._tuned, landings)
 
-def _workgroups(function: ir.Operation, configuration: Configuration) -> int:
-    dispatch = read_dispatch(function)
-    sizes = configuration.ops[dispatch.root_index].get(TileLevel.DISTRIBUTION, ())
-    return prod(-(-extent // size) for extent, size in zip(dispatch.root.extents, sizes, strict=True) if size)
+    def _report(self, tuned: Tuned, landings: Sequence[Landing]) -> None:
+        if self._options.felix_print_landed:
+            print(*(line for landing in landings for line in landing.lines()), sep="\n", file=sys.stderr)
+        is_strict = self._options.felix_require_landed
+        if is_strict and is_for_another(landings):
+            what = f"{self._options.felix_tuned} was tuned for another model or target ({tuned.model})"
+            near = "".join(f"\n  task {landing.task} {landing.problem}" for landing in landings if landing.near)
+            raise RequestError(f"{what}: none of its tasks is here{near}")
+        for landing in landings:
+            if not landing.has_landed:
+                kind = "error" if landing.executables and is_strict else "warning"
+                print(f"{kind}: {PREFIX}task {landing.task} {landing.problem}", file=sys.stderr)
+        if is_strict and any(landing.is_lost for landing in landings):
+            raise _FailedError("")
 
+    def _advance(self, stop: str) -> None:
+        """Run the compiler to the end of a phase, if it is not there yet."""
+        if _PHASES.index(stop) <= _PHASES.index(self._phase):
+            return
+        # The bindings have no method for the phases; these are public functions of the embedding API
+        # (iree/compiler/embedding_api.h).
+        library: Any = ctypes_dl._dylib  # pyright: ignore[reportPrivateUsage]
+        handle: Any = self._invocation._inv_p  # pyright: ignore[reportPrivateUsage]
+        for setter, phase in (
+            (library.ireeCompilerInvocationSetCompileFromPhase, self._phase),
+            (library.ireeCompilerInvocationSetCompileToPhase, stop),
+        ):
+            setter.restype = None
+            setter.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+            setter(handle, phase.encode())
+        if not self._invocation.execute():
+            raise _FailedError("")
+        self._phase = stop
 
-def _workgroup_counts(module: ir.Operation) -> dict[str, int]:
-    """Number of workgroups each executable's export launches, where it is a constant."""
-    counts: dict[str, int] = {}
-    for executable in module.regions[0].blocks[0]:
-        if executable.operation.name != "hal.executable":
-            continue
-        name = ir.StringAttr(executable.operation.attributes["sym_name"]).value
-        for export in walk(executable):
-            if export.name == "hal.executable.export":
-                returned = [op for op in walk(export) if op.name == "hal.return"]
-                sizes = [_constant(value) for value in returned[0].operands] if returned else [None]
-                if None not in sizes:
-                    counts[name] = prod(size for size in sizes if size is not None)
-    return counts
-
-
-def _constant(value: ir.Value) -> int | None:
-    owner = value.owner
-    if isinstance(owner, ir.Block) or owner.name != "arith.constant":
-        return None
-    return ir.IntegerAttr(owner.attributes["value"]).value
+    def _write(self) -> None:
+        options = self._options
+        output = Output.open_file(options.output)
+        if options.compile_to == END:
+            self._invocation.output_vm_bytecode(output)
+        elif options.emit_mlir_bytecode:
+            self._invocation.output_ir_bytecode(output)
+        else:
+            self._invocation.output_ir(output)
+        output.keep()
 
 
 if __name__ == "__main__":

@@ -93,6 +93,19 @@ class Store:
         """Append `record` and commit."""
         self._insert([record])
 
+    def add_new(self, records: Iterable[Record]) -> tuple[int, int]:
+        """Append those of `records` that are not here yet and commit; returns how many were new, and how many known."""
+        existing = set(self.find())
+        new: list[Record] = []
+        known = 0
+        for record in records:
+            if record in existing:
+                known += 1
+            else:
+                new.append(record)
+        self._insert(new)
+        return len(new), known
+
     def find(
         self,
         *,
@@ -120,10 +133,8 @@ class Store:
         A line that is not a whole record (the last one of a file cut off, say) is reported with its number,
         and the rest is kept. Raises RequestError if the file cannot be read.
         """
-        new: list[Record] = []
-        known = 0
+        records: list[Record] = []
         problems: list[str] = []
-        existing = set(self.find())
         try:
             lines = path.read_bytes().split(b"\n")
         except OSError as problem:
@@ -132,16 +143,11 @@ class Store:
             if not line.strip():
                 continue
             try:
-                record = Record.from_json(line.decode())
+                records.append(Record.from_json(line.decode()))
             except ValueError as problem:
                 problems.append(f"{path}:{number}: not a whole record, left out ({problem})")
-                continue
-            if record in existing:
-                known += 1
-            else:
-                new.append(record)
-        self._insert(new)
-        return Imported(len(new), known, tuple(problems))
+        added, known = self.add_new(records)
+        return Imported(added, known, tuple(problems))
 
     def _prepare(self) -> None:
         try:

@@ -6,10 +6,13 @@ Contract: the terminal shows nothing that report.json does not hold.
 from __future__ import annotations
 
 from felix_mlir.report.document import (
+    NOT_MEASURED,
     AlternativeReport,
+    KernelReport,
     Report,
     TaskIdentity,
     TaskReport,
+    UnmeasuredReport,
     identity_cells,
     show,
     task_table,
@@ -24,7 +27,9 @@ from felix_mlir.report.progress import (
 )
 
 __all__ = [
+    "NOT_MEASURED",
     "AlternativeReport",
+    "KernelReport",
     "PlainProgress",
     "Progress",
     "Report",
@@ -32,6 +37,7 @@ __all__ = [
     "TaskIdentity",
     "TaskReport",
     "TaskRow",
+    "UnmeasuredReport",
     "identity_cells",
     "show",
     "task_table",

@@ -8,6 +8,9 @@ from typing import TypedDict
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
+# The verdict of a run that chose schedules without measuring.
+NOT_MEASURED = "not measured"
+
 
 class TaskIdentity(TypedDict):
     """What a task is, for every table that lists tasks."""
@@ -20,8 +23,35 @@ class TaskIdentity(TypedDict):
     share: float | None
 
 
+class KernelReport(TypedDict):
+    """A CUDA kernel before it runs: registers and spilled bytes of a thread, threads and shared bytes of a workgroup.
+
+    `occupancy` is the part of a multiprocessor's warps that it keeps busy. None: no assembler was there to say it.
+    """
+
+    threads: int
+    shared_bytes: int
+    registers: int | None
+    spilled_bytes: int | None
+    occupancy: float | None
+
+
+class UnmeasuredReport(TypedDict):
+    """A task whose schedule was chosen without measuring it here: `basis` says by what.
+
+    Microseconds of one launch are the cost model's prediction, or what the records say; None where that is unknown, and
+    kernels are None for targets that have none.
+    """
+
+    basis: str
+    default_us: float | None
+    chosen_us: float | None
+    default_kernel: KernelReport | None
+    chosen_kernel: KernelReport | None
+
+
 class TaskReport(TaskIdentity):
-    """`default_us` and `tuned_us` are of one launch, isolated; None where the task was not tuned."""
+    """`default_us` and `tuned_us` were measured, of one launch, isolated; None where the task was not tuned."""
 
     template: str | None
     knobs: dict[str, int] | None
@@ -31,6 +61,7 @@ class TaskReport(TaskIdentity):
     interval: list[float] | None
     trials: dict[str, int]
     reason: str
+    unmeasured: UnmeasuredReport | None
 
 
 class AlternativeReport(TypedDict):
@@ -43,22 +74,22 @@ class AlternativeReport(TypedDict):
 class Report(TypedDict):
     """`speedup` is the default's latency over the result's, paired in one run, with its 95 % `interval`.
 
-    `spent_s` is the wall time of all runs in the folder, `search_s` what the searchers, with features and cost model,
-    took of it in the last one.
+    Where the verdict is NOT_MEASURED, all that takes a measurement of the model is None. `spent_s` is the wall time of
+    all runs in the folder, `search_s` what the searchers, with features and cost model, took of it in the last one.
     """
 
     model: str
     target: str
     verdict: str
-    default_ms: float
-    tuned_ms: float
-    speedup: float
-    interval: list[float]
+    default_ms: float | None
+    tuned_ms: float | None
+    speedup: float | None
+    interval: list[float] | None
     alternative: str
     alternatives: list[AlternativeReport]
     tasks: list[TaskReport]
-    largest_relative_error: float
-    tolerance: float
+    largest_relative_error: float | None
+    tolerance: float | None
     budget_s: float | None
     spent_s: float
     search_s: float
@@ -89,7 +120,7 @@ def _results(tasks: list[TaskReport]) -> Table:
             *identity_cells(task),
             _microseconds(task["default_us"]),
             _microseconds(task["tuned_us"]),
-            "" if task["speedup"] is None else f"{task['speedup']:.2f}x",
+            _number(task["speedup"], ".2f", "x"),
             f"{task['template']}, tuned" if task["knobs"] else f"default: {task['reason']}",
         )
     return table
@@ -97,21 +128,48 @@ def _results(tasks: list[TaskReport]) -> Table:
 
 def render(report: Report) -> RenderableType:
     """Return the tables a terminal shows at the end of a run."""
+    if report["verdict"] == NOT_MEASURED:
+        return Group(_unmeasured(report["tasks"]), "", _search_share(report), *report["notes"])
     model = Table("model", "default", "result", "speed-up", "95 % interval", box=None, pad_edge=False)
-    low, high = report["interval"]
     model.add_row(
         report["model"],
-        f"{report['default_ms']:.3f} ms",
-        f"{report['tuned_ms']:.3f} ms",
-        f"{report['speedup']:.2f}x",
-        f"{low:.2f}x to {high:.2f}x",
+        _number(report["default_ms"], ".3f", " ms"),
+        _number(report["tuned_ms"], ".3f", " ms"),
+        _number(report["speedup"], ".2f", "x"),
+        " to ".join(f"{end:.2f}x" for end in report["interval"] or ()),
     )
     ways = Table("compiled as", "speed-up", "", box=None, pad_edge=False, title="Whole model", title_justify="left")
     for way in report["alternatives"]:
-        speedup = "" if way["speedup"] is None else f"{way['speedup']:.2f}x"
         mark = "chosen" if way["name"] == report["alternative"] else ""
-        ways.add_row(way["name"], speedup, mark or way["message"] or way["status"])
+        ways.add_row(way["name"], _number(way["speedup"], ".2f", "x"), mark or way["message"] or way["status"])
     return Group(ways, "", _results(report["tasks"]), "", model, "", _search_share(report), *report["notes"])
+
+
+def _unmeasured(tasks: list[TaskReport]) -> RenderableType:
+    """Return what was chosen and by what, and below it the kernels of default and choice, if there are any."""
+    chosen = task_table("schedule", "by")
+    kernels = Table(
+        "task", "kernel", "threads", "registers", "spilled", "shared", "occupancy", box=None, pad_edge=False
+    )
+    for task in tasks:
+        about = task["unmeasured"]
+        schedule = f"{task['template']}, chosen" if task["knobs"] else f"default: {task['reason']}"
+        chosen.add_row(*identity_cells(task), schedule, about["basis"] if about else "")
+        if about is not None:
+            for name, kernel in (("default", about["default_kernel"]), ("chosen", about["chosen_kernel"])):
+                if kernel is not None:
+                    kernels.add_row(task["id"], name, *_kernel_cells(kernel))
+    return Group(chosen, "", kernels) if kernels.rows else chosen
+
+
+def _kernel_cells(kernel: KernelReport) -> tuple[str, ...]:
+    return (
+        str(kernel["threads"]),
+        _number(kernel["registers"], "d"),
+        _number(kernel["spilled_bytes"], "d", " B"),
+        f"{kernel['shared_bytes']} B",
+        _number(kernel["occupancy"], ".0%"),
+    )
 
 
 def _search_share(report: Report) -> str:
@@ -130,4 +188,8 @@ def wide_console() -> Console:
 
 
 def _microseconds(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f} us"
+    return _number(value, ".1f", " us")
+
+
+def _number(value: float | None, format_: str, unit: str = "") -> str:
+    return "" if value is None else f"{value:{format_}}{unit}"

@@ -13,7 +13,7 @@ from typing import Any
 
 import sympy
 
-from felix_mlir.schedule.configuration import Configuration, TileLevel
+from felix_mlir.schedule.configuration import Configuration, Level, TileLevel
 from felix_mlir.schedule.dispatch import PARALLEL, REDUCTION, ComputeOp, Dispatch, UnsupportedDispatchError
 from felix_mlir.schedule.template import Constraint, Knob, ScheduleTemplate, Size, knob_symbol
 
@@ -46,7 +46,7 @@ class CpuLimits:
 
 
 # Per level: the knob's name, the level that encloses it, and the iterator type of the root op's loops it tiles.
-_LEVELS: Mapping[TileLevel, tuple[str, TileLevel | None, str]] = {
+_LEVELS: Mapping[Level, tuple[str, TileLevel | None, str]] = {
     TileLevel.DISTRIBUTION: ("distribution", None, PARALLEL),
     TileLevel.CACHE_PARALLEL: ("cache", TileLevel.DISTRIBUTION, PARALLEL),
     TileLevel.VECTOR_COMMON_PARALLEL: ("vector", TileLevel.CACHE_PARALLEL, PARALLEL),

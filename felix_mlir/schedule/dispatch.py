@@ -1,11 +1,13 @@
 """A configured dispatch read from IR into plain data: its compute ops, their loops and how loops correspond.
 
 A dispatch is *configured* at the `executable-configurations` phase: its function carries `translation_info` and
-every compute op a `lowering_config`. Everything here comes from indexing maps and iterator types.
+every compute op (on a GPU often the root op alone) a `lowering_config`. Everything here comes from indexing maps and
+iterator types.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -108,17 +110,34 @@ def configured_functions(module: ir.Operation) -> dict[str, ir.Operation]:
     return functions
 
 
-def compute_ops(function: ir.Operation) -> list[ir.Operation]:
+def configured_ops(function: ir.Operation) -> list[ir.Operation]:
     """Return the ops of a dispatch function that carry a lowering configuration, in program order."""
     return [op for op in walk(function) if LOWERING_CONFIG in op.attributes]
 
 
+def compute_ops(function: ir.Operation) -> list[ir.Operation]:
+    """Return the structured ops of a dispatch function in program order.
+
+    Those that carry a configuration and, for a GPU, the linalg ops that follow the root op without one of their own.
+    """
+    if not is_for_gpu(function):
+        return configured_ops(function)
+    return [op for op in walk(function) if LOWERING_CONFIG in op.attributes or _is_linalg_op(op)]
+
+
+def is_for_gpu(function: ir.Operation) -> bool:
+    """Whether a configured dispatch function is lowered by one of IREE's GPU pipelines."""
+    return "#iree_gpu.pipeline<" in str(function.attributes[TRANSLATION_INFO])
+
+
+def _is_linalg_op(op: ir.Operation) -> bool:
+    return op.name.startswith("linalg.") and len(op.regions) > 0
+
+
 def pipeline_of(function: ir.Operation) -> str:
     """Return the name of the code generation pipeline the function is configured for."""
-    text = str(function.attributes[TRANSLATION_INFO])
-    start = text.index("pipeline = ") + len("pipeline = ")
-    token = text[start:].split(",")[0].rstrip(">").strip()
-    return token.rsplit("<", 1)[-1]
+    found = re.search(r"\bpipeline = (?:#[\w.]+<)?(\w+)", str(function.attributes[TRANSLATION_INFO]))
+    return found.group(1) if found else ""
 
 
 def read_dispatch(function: ir.Operation) -> Dispatch:

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import sympy
 
-from felix_mlir.schedule.configuration import Configuration, TileLevel
+from felix_mlir.schedule.configuration import Configuration, Level, TileLevel
 from felix_mlir.schedule.dispatch import Dispatch
 
 KnobValues = Mapping[str, int]
-Size = int | str  # a constant, or the name of the knob that gives the size
+Size = int | str | sympy.Expr  # a constant, the name of the knob that gives the size, or an expression of knobs
+
+OpTileSizes = Mapping[Any, tuple[Size, ...]]  # by level (of one backend), one size per loop of an op
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Knob:
 
     name: str
     dim: int
-    level: TileLevel
+    level: Level
     extent: int
     options: tuple[int, ...]
 
@@ -55,7 +57,9 @@ class Constraint:
     def holds(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
         """Evaluate it exactly; `columns` has an array of n sizes per knob. Returns n booleans."""
         shape = next(iter(columns.values())).shape
-        return np.broadcast_to(self._evaluate(*(columns[name] for name in self.knobs)), shape)
+        # Where another constraint is broken, this one may divide by zero: it does not matter what it says.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.broadcast_to(self._evaluate(*(columns[name] for name in self.knobs)), shape)
 
     @cached_property
     def _evaluate(self) -> Callable[..., Any]:
@@ -73,21 +77,22 @@ class ScheduleTemplate:
     dispatch: Dispatch
     knobs: tuple[Knob, ...]
     constraints: tuple[Constraint, ...]
-    tiles: tuple[Mapping[TileLevel, tuple[Size, ...]], ...]
+    tiles: tuple[OpTileSizes, ...]
 
     def configuration(self, values: KnobValues) -> Configuration:
         """Return the configuration that `values` (one size per knob) stands for."""
-        ops = tuple(
-            {
-                level: tuple(values[size] if isinstance(size, str) else size for size in sizes)
-                for level, sizes in tiles.items()
-            }
-            for tiles in self.tiles
-        )
+        ops = self.tile_sizes(values)
         idle = _idle_levels(ops[self.dispatch.root_index], self.dispatch.root.extents)
         return Configuration(
             self.name,
             tuple({level: sizes for level, sizes in op.items() if level not in idle} for op in ops),
+        )
+
+    def tile_sizes(self, values: KnobValues) -> tuple[dict[Level, tuple[int, ...]], ...]:
+        """Return the size of each loop of each compute op at each level, for a size per knob."""
+        return tuple(
+            {level: tuple(_value(size, values) for size in sizes) for level, sizes in tiles.items()}
+            for tiles in self.tiles
         )
 
     def values_of(self, configuration: Configuration) -> dict[str, int] | None:
@@ -132,9 +137,20 @@ class ScheduleTemplate:
         return np.stack(results, axis=1) if results else np.ones((len(points), 0), dtype=bool)
 
 
-def _idle_levels(root: Mapping[TileLevel, tuple[int, ...]], extents: tuple[int, ...]) -> set[TileLevel]:
+def evaluated(expression: sympy.Expr, values: KnobValues) -> int:
+    """Return an expression of knob symbols at knob values, which make it an integer."""
+    return int(expression.subs([(knob_symbol(name), sympy.Integer(value)) for name, value in values.items()]))
+
+
+def _value(size: Size, values: KnobValues) -> int:
+    if isinstance(size, sympy.Expr):
+        return evaluated(size, values)
+    return values[size] if isinstance(size, str) else size
+
+
+def _idle_levels(root: Mapping[Level, tuple[int, ...]], extents: tuple[int, ...]) -> set[Level]:
     """Cache levels whose loops would all run once: writing them out only costs the compiler time."""
-    idle: set[TileLevel] = set()
+    idle: set[Level] = set()
     cache_parallel = root.get(TileLevel.CACHE_PARALLEL, ())
     if all(c in (0, d) for c, d in zip(cache_parallel, root.get(TileLevel.DISTRIBUTION, ()), strict=False)):
         idle.add(TileLevel.CACHE_PARALLEL)
@@ -144,7 +160,7 @@ def _idle_levels(root: Mapping[TileLevel, tuple[int, ...]], extents: tuple[int, 
     return idle
 
 
-def _size_at(given: Mapping[TileLevel, tuple[int, ...]], level: TileLevel, loop: int, extent: int) -> int:
+def _size_at(given: Mapping[Any, tuple[int, ...]], level: Level, loop: int, extent: int) -> int:
     sizes = given.get(level, ())
     size = sizes[loop] if loop < len(sizes) else 0
     if size:

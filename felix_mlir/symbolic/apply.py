@@ -9,6 +9,7 @@ from iree.compiler import ir
 from iree.compiler.dialects.transform import interpreter
 
 from felix_mlir.schedule.template import KnobValues, ScheduleTemplate
+from felix_mlir.symbolic.open_sizes import known_sizes, open_sizes
 from felix_mlir.symbolic.payload import payload
 from felix_mlir.symbolic.script import symbolic_script, tuning_script
 from felix_mlir.symbolic.structure import Structure, structure_of
@@ -38,7 +39,9 @@ def tile_symbolically(
     `structure` is that of the candidates meant (`structures` lists them; all levels, if not given). Raises as `tile`
     does.
     """
-    names = [knob.name for knob in template.knobs if knob.name not in (fixed or {})]
+    sizes = open_sizes(template)
+    known = known_sizes(sizes, fixed or {})
+    names = [name for name in sizes if name not in known]
     return run_script(payload(configured, names), symbolic_script(template, fixed, structure))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import sympy
 
-from felix_mlir.schedule import TileLevel
+from felix_mlir.schedule import Level
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Loop:
     """
 
     dim: int
-    level: TileLevel
+    level: Level
     kind: str
     extent: sympy.Expr
     step: sympy.Expr

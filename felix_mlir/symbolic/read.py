@@ -8,12 +8,15 @@ import sympy
 from iree.compiler import ir
 from iree.compiler.dialects import linalg
 
-from felix_mlir.schedule import ScheduleTemplate, TileLevel
+from felix_mlir.schedule import GpuTileLevel, Level, ScheduleTemplate, TileLevel
 from felix_mlir.schedule.dispatch import walk
 from felix_mlir.symbolic.buffers import Buffers
 from felix_mlir.symbolic.nest import Access, Buffer, Loop, LoopNest, Stage
+from felix_mlir.symbolic.open_sizes import open_sizes
 from felix_mlir.symbolic.sizes import ReadError, Sizes, segments
 from felix_mlir.symbolic.tags import ANCHOR, LEVEL, LOOPS, OP
+
+_LEVELS: dict[str, Level] = {level.value: level for level in (*TileLevel, *GpuTileLevel)}
 
 
 def read_nest(module: ir.Module, template: ScheduleTemplate, is_legal: bool = False) -> LoopNest:
@@ -31,7 +34,7 @@ class _Reader:
     def __init__(self, function: ir.Operation, template: ScheduleTemplate, is_legal: bool) -> None:
         self._function = function
         self._dispatch = template.dispatch
-        self._sizes = Sizes(template.knobs, is_legal)
+        self._sizes = Sizes(template.knobs, open_sizes(template), is_legal)
         self._buffers = Buffers(function, template.dispatch, self._sizes)
 
     def nest(self) -> LoopNest:
@@ -54,7 +57,7 @@ class _Reader:
         return tuple(nodes)
 
     def _loop(self, op: ir.Operation) -> Loop:
-        level = TileLevel(ir.StringAttr(op.attributes[LEVEL]).value)
+        level = _LEVELS[ir.StringAttr(op.attributes[LEVEL]).value]
         anchor = self._dispatch.ops[ir.IntegerAttr(op.attributes[ANCHOR]).value]
         loops = [ir.IntegerAttr(loop).value for loop in ir.ArrayAttr(op.attributes[LOOPS])]
         body = self._body(op.regions[0].blocks[0])

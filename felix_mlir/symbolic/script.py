@@ -8,30 +8,42 @@ them from the payload, as handles to the ops that load them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
-from felix_mlir.schedule import TileLevel
-from felix_mlir.schedule.template import Knob, ScheduleTemplate, Size
+from felix_mlir.schedule import GpuTemplate, GpuTileLevel, TileLevel
+from felix_mlir.schedule.template import ScheduleTemplate, Size
+from felix_mlir.symbolic.gpu import gpu_steps
+from felix_mlir.symbolic.open_sizes import known_sizes, named, open_sizes, options_of
 from felix_mlir.symbolic.structure import Step, Structure, inputs, steps
 from felix_mlir.symbolic.tags import ANCHOR, COPY, KNOB, LEVEL, LOOPS, OP
 
 _ANY = "!transform.any_op"
 _PARAM = "!transform.param<i64>"
 _HANDLE = f"({_ANY}) -> {_ANY}"
+# Levels whose loops hold the root op's own copies of the ops around it.
+_INNERMOST = (TileLevel.VECTOR_COMMON_PARALLEL, GpuTileLevel.SUBGROUP, GpuTileLevel.THREAD)
 
 
 def tuning_script(
-    template: ScheduleTemplate, fixed: Mapping[str, int] | None = None, structure: Structure | None = None
+    template: ScheduleTemplate,
+    fixed: Mapping[str, int] | None = None,
+    structure: Structure | None = None,
+    chosen: Mapping[str, int] | None = None,
 ) -> str:
     """Return the script with the knobs in `fixed` as constants and the others open.
 
-    `structure` is that of the candidates meant (all levels, if not given). With all knobs fixed
-    `iree-opt --transform-interpreter` runs it on the template's payload.
+    `structure` is that of the candidates meant (all levels, if not given); `chosen` are sizes that open knobs show as
+    selected. With all knobs fixed `iree-opt --transform-interpreter` runs it on the template's payload.
     """
     values = fixed or {}
+    sizes = open_sizes(template)
+    selected = known_sizes(sizes, chosen or {})
 
-    def declare(knob: Knob) -> str:
-        options = ", ".join(f"{option} : i64" for option in knob.options)
-        return f'transform.tune.knob<"{knob.name}"> options = [{options}] -> {_PARAM}'
+    def declare(name: str) -> str:
+        options = ", ".join(f"{option} : i64" for option in options_of(sizes[name], template))
+        selection = f"= {selected[name]} : i64 from " if name in selected else ""
+        # The size that an expression of knobs gives is a knob here: the dialect does not calculate with them.
+        return f'transform.tune.knob<"{sizes[name]}"> {selection}options = [{options}] -> {_PARAM}'
 
     # The bindings that know tune.knob and IREE's parser spell the options of structured.fuse differently.
     is_open = any(knob.name not in values for knob in template.knobs)
@@ -47,8 +59,8 @@ def symbolic_script(
     `fixed` and `structure` as in `tuning_script`.
     """
 
-    def declare(knob: Knob) -> str:
-        return f'transform.structured.match attributes {{{KNOB} = "{knob.name}"}} in %root : {_HANDLE}'
+    def declare(name: str) -> str:
+        return f'transform.structured.match attributes {{{KNOB} = "{name}"}} in %root : {_HANDLE}'
 
     return _Writer(template, structure or Structure(), fixed or {}, _ANY, declare, "apply_cleanup use_forall").text()
 
@@ -62,12 +74,14 @@ class _Writer:
         structure: Structure,
         fixed: Mapping[str, int],
         open_type: str,
-        declare: Callable[[Knob], str],
+        declare: Callable[[str], str],
         fuse_options: str,
     ) -> None:
         self._template = template
-        self._steps = list(steps(template, structure))
-        self._fixed = fixed
+        self._open = open_sizes(template)
+        planned = gpu_steps(template) if isinstance(template, GpuTemplate) else steps(template, structure)
+        self._steps = [replace(s, sizes=tuple(named(size, self._open) for size in s.sizes)) for s in planned]
+        self._fixed = known_sizes(self._open, fixed)
         self._open_type = open_type
         self._declare = declare
         self._fuse_options = fuse_options
@@ -80,13 +94,13 @@ class _Writer:
 
     def text(self) -> str:
         used = {size for step in self._steps for size in step.sizes}
-        for knob in self._template.knobs:
-            if knob.name in used:
-                value = self._fixed.get(knob.name)
+        for name in self._open:
+            if name in used:
+                value = self._fixed.get(name)
                 declared = (
-                    self._declare(knob) if value is None else f"transform.param.constant {value} : i64 -> {_PARAM}"
+                    self._declare(name) if value is None else f"transform.param.constant {value} : i64 -> {_PARAM}"
                 )
-                self._add(f"%{knob.name} = {declared}")
+                self._add(f"%{name} = {declared}")
         self._add(f'%function = transform.structured.match ops{{["func.func"]}} in %root : {_HANDLE}')
         for step in self._steps:
             self._write(step)
@@ -148,7 +162,7 @@ class _Writer:
         self._mark(loop, step, step.loops)
         if step.level is not TileLevel.VECTOR_INNER_PARALLEL:
             self._own_inputs(loop)
-        if step.level is TileLevel.VECTOR_COMMON_PARALLEL:
+        if step.level in _INNERMOST:
             self._scope = loop
             if self._outside and step.op == self._template.dispatch.root_index:
                 for op in self._outside:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import sympy
 from iree.compiler import ir
 
-from felix_mlir.schedule import TileLevel
-from felix_mlir.schedule.template import Knob, knob_symbol
+from felix_mlir.schedule import GpuTileLevel, TileLevel
+from felix_mlir.schedule.template import Knob
 from felix_mlir.symbolic.tags import KNOB
 
 _DYNAMIC = ir.ShapedType.get_dynamic_size()
@@ -29,10 +29,14 @@ class ReadError(Exception):
 
 
 class Sizes:
-    """Reads sizes of one tiled function; with `is_legal` expressions need to hold for legal candidates only."""
+    """Reads sizes of one tiled function; with `is_legal` expressions need to hold for legal candidates only.
 
-    def __init__(self, knobs: Sequence[Knob], is_legal: bool) -> None:
+    `named` says what each size stands for that the payload gives a name (see `open_sizes`).
+    """
+
+    def __init__(self, knobs: Sequence[Knob], named: Mapping[str, sympy.Expr], is_legal: bool) -> None:
         self._is_legal = is_legal
+        self._named = named
         self._knobs: dict[sympy.Symbol, Knob] = {knob.symbol: knob for knob in knobs}
         # Sizes of inner tiles are built from those of outer ones, which many slices share.
         self.value = cache(self._value)
@@ -44,7 +48,7 @@ class Sizes:
             return sympy.Integer(0)
         op = value.owner.operation
         if KNOB in op.attributes:
-            return knob_symbol(ir.StringAttr(op.attributes[KNOB]).value)
+            return self._named[ir.StringAttr(op.attributes[KNOB]).value]
         if op.name == "arith.constant":
             return sympy.Integer(ir.IntegerAttr(op.attributes["value"]).value)
         if op.name in ("affine.apply", "affine.min"):
@@ -89,7 +93,7 @@ class Sizes:
         if self._is_legal and len({knob.dim for knob in knobs}) == 1:
             # A knob divides the next outer one of its dimension, or that one is the whole loop (the template's
             # nesting constraints): of the knobs of one loop, beside its extent, only the innermost counts.
-            inner = max(knobs, key=lambda knob: list(TileLevel).index(knob.level))
+            inner = max(knobs, key=lambda knob: [*TileLevel, *GpuTileLevel].index(knob.level))
             terms = [inner.symbol, sympy.Integer(inner.extent), *(t for t in terms if not isinstance(t, sympy.Symbol))]
             bound = max(inner.options)
         return sympy.Min(*(term for term in terms if not (isinstance(term, sympy.Integer) and int(term) >= bound)))

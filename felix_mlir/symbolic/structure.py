@@ -8,10 +8,10 @@ levels tile the root op and fuse only what feeds its inputs, and what is left ov
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from felix_mlir.schedule import TileLevel
+from felix_mlir.schedule import GpuTemplate, Level, TileLevel
 from felix_mlir.schedule.dispatch import PARALLEL, REDUCTION, ComputeOp, Dispatch
 from felix_mlir.schedule.template import KnobValues, ScheduleTemplate, Size
 
@@ -29,8 +29,8 @@ class Structure:
     when an edge cuts tiles off, for then the sizes of their slices are not constants and the slices stay.
     """
 
-    idle: frozenset[TileLevel] = frozenset()
-    recomputing: frozenset[TileLevel] = frozenset()
+    idle: frozenset[Level] = frozenset()
+    recomputing: frozenset[Level] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Step:
     """
 
     op: int
-    level: TileLevel
+    level: Level
     sizes: tuple[Size, ...]
     is_parallel: bool
     order: tuple[int, ...] = ()
@@ -58,6 +58,8 @@ class Step:
 
 def structure_of(template: ScheduleTemplate, values: KnobValues) -> Structure:
     """Return the structure of the loop nest of a legal candidate."""
+    if isinstance(template, GpuTemplate):
+        return Structure()
     dispatch = template.dispatch
     configured = template.configuration(values).ops[dispatch.root_index]
     idle = frozenset(template.tiles[dispatch.root_index]) - frozenset(configured)
@@ -87,7 +89,10 @@ def structures(template: ScheduleTemplate) -> tuple[Structure, ...]:
     """Return the structures that candidates of a template can have.
 
     A cache_parallel level that splits nothing is a loop of one trip and changes nothing else: it is never idle here.
+    A GPU template has one: all its levels stay.
     """
+    if isinstance(template, GpuTemplate):
+        return (Structure(),)
     levels = [level for level in _REDUCTION_LEVELS if level in template.tiles[template.dispatch.root_index]]
     found: list[Structure] = []
     for idle in (frozenset({TileLevel.CACHE_REDUCTION}), frozenset[TileLevel]()):
@@ -112,17 +117,18 @@ def steps(template: ScheduleTemplate, structure: Structure) -> Iterator[Step]:
                 yield from _other_reductions(template, is_split)
         elif level is not TileLevel.VECTOR_INNER_PARALLEL:
             # Inside a reduction loop there is nothing behind the root op to tile instead of it.
-            yield from _parallel_step(template, level, root if is_split else len(ops) - 1)
+            by_dim = dict(zip(template.dispatch.root.dims, _sizes(template, root, level), strict=True))
+            yield from parallel_step(template.dispatch, level, by_dim, root if is_split else len(ops) - 1)
     yield from _inner_steps(template)
     if is_split:
         yield from _leftovers(template)
 
 
-def _parallel_step(template: ScheduleTemplate, level: TileLevel, anchor: int) -> Iterator[Step]:
-    ops, root = template.dispatch.ops, template.dispatch.root
-    by_dim = dict(zip(root.dims, _sizes(template, template.dispatch.root_index, level), strict=True))
+def parallel_step(dispatch: Dispatch, level: Level, by_dim: Mapping[int, Size], anchor: int) -> Iterator[Step]:
+    """Yield the step that tiles op `anchor`, or the root op if it lacks a dimension, by sizes of the root op's dims."""
+    ops, root = dispatch.ops, dispatch.root
     if not {dim for dim, size in by_dim.items() if size} <= set(ops[anchor].dims):
-        anchor = template.dispatch.root_index
+        anchor = dispatch.root_index
     dims = ops[anchor].dims
     sizes = tuple(by_dim.get(dim, 0) for dim in dims)
     # IREE tiles the root op and fuses what follows it: the loops come in the root op's order.

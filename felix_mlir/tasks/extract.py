@@ -15,12 +15,12 @@ from felix_mlir.compiler.parallel import run_parallel
 from felix_mlir.compiler.process import run_compiler, tool_path
 from felix_mlir.schedule import (
     ConfigurationError,
-    CpuLimits,
     UnsupportedDispatchError,
     configured_functions,
-    cpu_templates,
-    read_configuration,
+    default_of,
+    limits_of,
     read_dispatch,
+    templates_of,
 )
 from felix_mlir.schedule.dispatch import walk
 from felix_mlir.target import Target
@@ -119,14 +119,24 @@ def _configure(program: Path | None, target: Target) -> str:
         return ""
     command = [
         tool_path("iree-compile"), str(program), "--compile-from=flow", "--compile-to=executable-configurations",
-        "--iree-codegen-add-tuner-attributes", *target.compile_flags, "-o", str(_configured_path(program)),
+        "--iree-codegen-add-tuner-attributes", *target.compile_flags,
     ]  # fmt: skip
-    outcome = run_compiler(command, _COMPILE_TIMEOUT_S)
-    return "" if outcome.ok else f"it does not compile by itself: {outcome.message}"
+    outcome = run_compiler([*command, "-o", str(_configured_path(program))], _COMPILE_TIMEOUT_S)
+    if not outcome.ok:
+        return f"it does not compile by itself: {outcome.message}"
+    if target.device == "cuda":
+        # In a program of its own, because it is not compiled further. The compiler can crash where it has no rules.
+        rules = ["--iree-codegen-emit-pipeline-constraints", "-o", str(_constraints_path(program))]
+        run_compiler([*command, *rules], _COMPILE_TIMEOUT_S)
+    return ""
 
 
 def _configured_path(program: Path) -> Path:
     return program.with_name("configured.mlir")
+
+
+def _constraints_path(program: Path) -> Path:
+    return program.with_name("constraints.mlir")
 
 
 def _task(group: _Group, program: Path | None, inputs: Sequence[TensorType], reason: str) -> Task:
@@ -147,9 +157,10 @@ def _task(group: _Group, program: Path | None, inputs: Sequence[TensorType], rea
             dispatch = read_dispatch(function)
             kind, space = root_kind(dispatch.root), dispatch.root.extents
             elements = "x".join(dict.fromkeys(o.element_type for o in dispatch.root.operands))
-            default = read_configuration(function)
-            limits = cpu_limits(module.operation)
-            templates = tuple(cpu_templates(dispatch, default, limits))
+            default, limits = default_of(function), limits_of(module.operation)
+            stated = _constraints_path(program)
+            constraints = ir.Module.parse(stated.read_text()).operation if stated.exists() else None
+            templates = tuple(templates_of(dispatch, default, limits, constraints))
             if not any(template.knobs for template in templates):
                 raise UnsupportedDispatchError("every loop runs once, there is nothing to choose")
             tunable = TunableTask(_configured_path(program), tuple(inputs), dispatch, default, templates, limits)
@@ -166,19 +177,6 @@ def _task(group: _Group, program: Path | None, inputs: Sequence[TensorType], rea
         tunable=tunable,
         reason=reason,
     )
-
-
-def cpu_limits(module: ir.Operation) -> CpuLimits:
-    """Read the machine's limits from the executable target of a configured module."""
-    target = next(str(op.attributes["target"]) for op in walk(module) if op.name == "hal.executable.variant")
-
-    def number(key: str) -> int:
-        match = re.search(rf"\b{key} = (\d+)", target)
-        if match is None:
-            raise UnsupportedDispatchError(f"the executable target does not say its {key}")
-        return int(match.group(1))
-
-    return CpuLimits(number("native_vector_size"), number("max_stack_allocation_size"))
 
 
 def _executable_of(call: ir.Operation) -> str:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from felix_mlir.schedule import Configuration, CpuLimits, Dispatch, ScheduleTemplate
+from felix_mlir.schedule import Configuration, CpuLimits, Dispatch, Limits, ScheduleTemplate
 from felix_mlir.tasks.isolate import TensorType
+
+# PTX's ld.v4.b32.
+_LARGEST_LOAD_BITS = 128
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,14 @@ class TunableTask:
     dispatch: Dispatch
     default: Configuration
     templates: tuple[ScheduleTemplate, ...]
-    limits: CpuLimits
+    limits: Limits
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of a vector register; on a GPU, of what a thread loads at once."""
+        if isinstance(self.limits, CpuLimits):
+            return self.limits.native_vector_bytes
+        return (self.limits.max_load_instruction_bits or _LARGEST_LOAD_BITS) // 8
 
 
 @dataclass(frozen=True)

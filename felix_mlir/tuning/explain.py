@@ -125,12 +125,12 @@ def explain_run(directory: Path, folder: Path, only: str | None = None) -> Expla
     encoders: dict[str, ScheduleEncoder] = {}
     for id_, row in tuned.items():
         tunable, template = run.schedulable(row)
-        limits = machine.with_vectors_of(tunable.limits.native_vector_bytes)
+        limits = machine.with_vectors_of(tunable.vector_bytes)
         encoders[id_] = ScheduleEncoder(template, tunable.configured, limits)
         with contextlib.suppress(*NO_FEATURES):
             _observe(model, run, row, encoders[id_])
     rows = [row for row in run.report["tasks"] if only in (None, row["id"])]
-    explained = [_explain(run, row, model, encoders) if row["id"] in tuned else _untouched(row) for row in rows]
+    explained = [_explain(run, row, model, encoders) if row["id"] in tuned else _untouched(run, row) for row in rows]
     return Explanation(model=run.report["model"], target=run.target.name, tasks=explained)
 
 
@@ -154,11 +154,12 @@ def _measured(
             yield [record.knobs[name] for name in names], latency_s
 
 
-def _untouched(row: TaskReport) -> ExplainedTask:
+def _untouched(run: FinishedRun, row: TaskReport) -> ExplainedTask:
+    """Describe a task of which nothing was measured."""
     return ExplainedTask(
         id=row["id"], kind=row["kind"], iteration_space=row["iteration_space"], template=row["template"],
-        keeps_default=True, is_used=False, reason=row["reason"], default_us=None, chosen_us=None, knobs={},
-        chosen=None, default=None, constraints=[], moves=[], lost=None,
+        keeps_default=row["knobs"] is None, is_used=row["id"] in run.used, reason=row["reason"], default_us=None,
+        chosen_us=None, knobs={}, chosen=None, default=None, constraints=[], moves=[], lost=None,
     )  # fmt: skip
 
 
@@ -171,7 +172,7 @@ def _explain(
     # JSON keeps no promise about the order of knobs.
     chosen_knobs = row["knobs"]
     values = {knob.name: chosen_knobs[knob.name] for knob in template.knobs} if chosen_knobs else default
-    explained = _untouched(row)
+    explained = _untouched(run, row)
     explained["keeps_default"], explained["is_used"] = row["knobs"] is None, row["id"] in run.used
     explained["default_us"] = row["default_us"]
     # A schedule that was dropped after its measurement has left its latency in the report.

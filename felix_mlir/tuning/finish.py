@@ -5,32 +5,42 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from felix_mlir.apply import build_model
+from felix_mlir.apply import build_model, tuned_task
 from felix_mlir.errors import WorkError
 from felix_mlir.measure import Measurement, Status, Verdict, compare
 from felix_mlir.tasks import Task
+from felix_mlir.tuning.decision import Choice, Decision
 from felix_mlir.tuning.model_stage import Build, ModelStage
 from felix_mlir.tuning.session import Session, failure
-from felix_mlir.tuning.task_tuner import Choice
 
 _PAIRS = 21
 FINAL_S = 1.0
 # In the model a tuned dispatch must not be slower than this part of its default.
 _IN_MODEL_TOLERANCE = 1.02
 
+AnyChoice = TypeVar("AnyChoice", bound=Decision)
+
 
 @dataclass(frozen=True)
-class Outcome:
-    """The build that won the final comparison, every build's interleaved samples, and what each task ended with.
+class Result:
+    """The build that is kept ("default", "alternative" or "tuned"), and what each task ended with.
 
-    The schedules of `choices` are in the winner only if that is "tuned".
+    The schedules of `choices` are in it only if it is "tuned".
     """
 
     winner: str
     build: Build
-    measured: Mapping[str, Measurement]
+    choices: Mapping[str, Decision]
+
+
+@dataclass(frozen=True)
+class Outcome(Result):
+    """The result of the final comparison: `measured` has every build's interleaved samples."""
+
     choices: Mapping[str, Choice]
+    measured: Mapping[str, Measurement]
 
 
 class Finish:
@@ -44,14 +54,17 @@ class Finish:
     def build_tuned(
         self, base: Build, tasks: Sequence[Task], choices: Mapping[str, Choice]
     ) -> tuple[Build | None, dict[str, Choice]]:
-        """Build the model with every chosen schedule, then without those that did not land or are slower in it."""
+        """Build the model with every chosen schedule, then without those that did not land or are slower in it.
+
+        Without a profiler only the model as a whole is compared, later.
+        """
         kept = dict(choices)
         tuned, lost = self._build_with(base, tasks, kept)
         if lost:
-            self._drop(kept, lost)
+            self.drop(kept, lost)
             tuned, _ = self._build_with(base, tasks, kept)
-        if tuned is None:
-            return None, kept
+        if tuned is None or not self._session.target.has_profiler:
+            return tuned, kept
         before, after = self._stage.profile(base.vmfb), self._stage.profile(tuned.vmfb)
         slower = {
             task.id: "it was faster alone but not inside the model"
@@ -62,7 +75,7 @@ class Finish:
         }
         if not slower:
             return tuned, kept
-        self._drop(kept, slower)
+        self.drop(kept, slower)
         return self._build_with(base, tasks, kept)[0], kept
 
     def compare(self, default: Build, fastest: Build, tuned: Build | None, choices: Mapping[str, Choice]) -> Outcome:
@@ -95,9 +108,21 @@ class Finish:
             if name in measured and measured[name].status is Status.OK:
                 comparison = compare(measured[winner].samples, measured[name].samples)
                 winner = name if comparison.verdict is Verdict.FASTER else winner
-        return Outcome(winner, builds[winner], measured, choices)
+        return Outcome(winner, builds[winner], choices, measured)
 
-    def _drop(self, choices: dict[str, Choice], reasons: Mapping[str, str]) -> None:
+    def compile_tuned(
+        self, base: Build, tasks: Sequence[Task], choices: Mapping[str, AnyChoice]
+    ) -> tuple[Build | None, dict[str, AnyChoice]]:
+        """Build the model with every chosen schedule, then without those that did not land; nothing is run."""
+        kept = dict(choices)
+        tuned, lost = self._compile_with(base, tasks, kept)
+        if lost:
+            self.drop(kept, lost)
+            tuned, _ = self._compile_with(base, tasks, kept)
+        return tuned, kept
+
+    def drop(self, choices: dict[str, AnyChoice], reasons: Mapping[str, str]) -> None:
+        """Let tasks keep the default, with a note that says why."""
         for id_, reason in reasons.items():
             choices[id_] = replace(choices[id_], candidate=None, configuration=None, reason=reason)
             self._notes.append(f"task {id_} keeps the compiler's default: {reason}")
@@ -106,19 +131,30 @@ class Finish:
         self, base: Build, tasks: Sequence[Task], choices: Mapping[str, Choice]
     ) -> tuple[Build | None, dict[str, str]]:
         """Build and run the model with the chosen schedules; also returns, by task, why any did not land."""
-        owners = {executable: task.id for task in tasks for executable in task.executables}
-        configurations = {
-            executable: configuration
-            for executable, id_ in owners.items()
-            if id_ in choices and (configuration := choices[id_].configuration) is not None
-        }
-        if not configurations:
+        tuned, lost = self._compile_with(base, tasks, choices)
+        if tuned is None:
+            return None, lost
+        measurement = self._stage.run(tuned.vmfb)
+        if measurement.status is not Status.OK:
+            self._notes.append(f"the model with tuned tasks is not used: {failure(measurement)}")
+            return None, {}
+        return tuned, {}
+
+    def _compile_with(
+        self, base: Build, tasks: Sequence[Task], choices: Mapping[str, Decision]
+    ) -> tuple[Build | None, dict[str, str]]:
+        """Build the model with the chosen schedules; also returns, by task, why any did not land."""
+        tuned_tasks = [
+            tuned_task(task.id, task.tunable.configured, configuration)
+            for task in tasks
+            if task.tunable and task.id in choices and (configuration := choices[task.id].configuration) is not None
+        ]
+        if not tuned_tasks:
             return None, {}
         self._session.progress.stage("compiling the model with the tuned tasks")
         output = self._stage.build_of(base.alternative).vmfb.with_name("tuned.vmfb")
-        build = build_model(
-            base.flow, base.alternative, self._session.target, configurations, output, self._stage.timeout_s
-        )
+        tuned = replace(base.tuned, tasks=tuple(tuned_tasks))
+        build = build_model(base.flow, tuned, output, self._stage.timeout_s)
         if not build.outcome.ok:
             command = shlex.join(build.outcome.command)
             self._notes.append(
@@ -126,10 +162,7 @@ class Finish:
                 f"(reproduce: {command})"
             )
             return None, {}
-        if build.not_landed:
-            return None, {owners[name]: f"its schedule did not land: {why}" for name, why in build.not_landed.items()}
-        measurement = self._stage.run(output)
-        if measurement.status is not Status.OK:
-            self._notes.append(f"the model with tuned tasks is not used: {failure(measurement)}")
-            return None, {}
-        return Build(base.alternative, base.flow, output), {}
+        lost = {**build.missing, **build.not_landed}
+        if lost:
+            return None, {id_: f"its schedule is not in the model: it {why}" for id_, why in lost.items()}
+        return Build(base.alternative, base.flow, output, tuned), {}

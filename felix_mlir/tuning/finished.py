@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from felix_mlir.apply import read_manifest
 from felix_mlir.errors import RequestError
 from felix_mlir.records import Record, Store
 from felix_mlir.report import Report, TaskReport
@@ -15,6 +14,7 @@ from felix_mlir.schedule import ScheduleTemplate
 from felix_mlir.target import Target, host_name, parse_target
 from felix_mlir.tasks import Task, TunableTask, extract_tasks
 from felix_mlir.tasks.extract import group_executables
+from felix_mlir.tuning.manifest import read_manifest
 from felix_mlir.tuning.workspace import Workspace
 
 

@@ -8,7 +8,7 @@ from felix_mlir.apply import DEFAULT, compile_to_flow
 from felix_mlir.errors import RequestError
 from felix_mlir.importers import load_model
 from felix_mlir.report import SilentProgress, TaskIdentity
-from felix_mlir.target import parse_target
+from felix_mlir.target import device_names, parse_target
 from felix_mlir.tasks import Task, extract_tasks
 from felix_mlir.tuning.model_stage import FIRST_COMPILE_TIMEOUT_S, ModelStage
 from felix_mlir.tuning.session import open_session
@@ -29,7 +29,9 @@ def read_tasks(source: str, target_name: str, folder: Path) -> list[Task]:
     """
     target = parse_target(target_name)
     flow = folder / "flow.mlirbc"
-    outcome = compile_to_flow(load_model(source, folder / "model"), DEFAULT, target, flow, FIRST_COMPILE_TIMEOUT_S)
+    outcome = compile_to_flow(
+        load_model(source, folder / "model"), DEFAULT.flags, target, flow, FIRST_COMPILE_TIMEOUT_S
+    )
     if not outcome.ok:
         raise RequestError(f"iree-compile rejects {source}: {outcome.message}")
     return extract_tasks(flow, target, folder / "tasks")
@@ -44,14 +46,18 @@ def find_task(tasks: list[Task], id_: str) -> Task:
 
 
 def inspect_tasks(source: str, target_name: str, folder: Path) -> list[InspectedTask]:
-    """Return every task of a model, compiled and profiled in `folder`; raises RequestError and WorkError."""
+    """Return every task of a model, compiled in `folder` and, on a machine with its device, profiled.
+
+    Raises RequestError and WorkError.
+    """
     target = parse_target(target_name)
     with (
         Workspace(folder) as workspace,
         open_session(target, workspace, workspace.records, SilentProgress()) as session,
     ):
         stage = ModelStage(load_model(source, workspace.work / "model"), workspace, session)
-        tasks = stage.tasks(stage.build_default())
+        is_here = bool(device_names(target))
+        tasks = stage.tasks(stage.build_default()) if is_here else stage.extract(stage.compile_default())
     return [
         InspectedTask(
             id=task.id,

@@ -10,12 +10,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from felix_mlir.apply import (
-    DEFAULT,
-    Alternative,
-    build_model,
-    compile_to_flow,
-)
+from felix_mlir.apply import DEFAULT, Alternative, build_model, compile_to_flow, with_tasks
 from felix_mlir.compiler.process import BuildOutcome, BuildStatus
 from felix_mlir.errors import RequestError, WorkError
 from felix_mlir.importers import PARAMETER_SCOPE, Model, random_inputs
@@ -28,7 +23,9 @@ from felix_mlir.measure import (
     save_arrays,
 )
 from felix_mlir.measure.signature import entry_point
+from felix_mlir.passes.tuned import Tuned
 from felix_mlir.tasks import Profile, Task, extract_tasks, profile_dispatches, read_input_types
+from felix_mlir.tuning.alone import time_alone
 from felix_mlir.tuning.session import Session, failure
 from felix_mlir.tuning.workspace import Workspace, copy_whole
 
@@ -45,11 +42,12 @@ _LONGEST_S = 20.0
 
 @dataclass(frozen=True)
 class Build:
-    """A compiled variant of the model: `flow` is what its tasks are read from."""
+    """A compiled variant of the model: `flow` is what its tasks are read from, `tuned` what it is compiled with."""
 
     alternative: Alternative
     flow: Path
     vmfb: Path
+    tuned: Tuned
 
 
 class ModelStage:
@@ -65,10 +63,10 @@ class ModelStage:
         self.tolerance = 0.0
         self.default_latency_s = 0.0
 
-    def build_default(self) -> Build:
-        """Compile the model as iree-compile does by itself, run it once and keep its outputs as the reference.
+    def compile_default(self) -> Build:
+        """Compile the model as iree-compile does by itself.
 
-        Raises RequestError when the compiler rejects the model, WorkError when the compiled model fails.
+        Raises RequestError when the compiler rejects the model, WorkError when it fails otherwise.
         """
         build, outcome = self.build(DEFAULT)
         if build is None:
@@ -77,6 +75,14 @@ class ModelStage:
             raise WorkError(f"compiling the model: {outcome.message} (reproduce: {shlex.join(outcome.command)})")
         self.timeout_s = max(_SHORTEST_TIMEOUT_S, _SLOWEST_BUILD_FACTOR * self.build_seconds)
         copy_whole(build.vmfb, self._workspace.default)
+        return build
+
+    def build_default(self) -> Build:
+        """Compile the model as iree-compile does by itself, run it once and keep its outputs as the reference.
+
+        Raises RequestError when the compiler rejects the model, WorkError when the compiled model fails.
+        """
+        build = self.compile_default()
         self.function = entry_point(build.vmfb)
         inputs = self._model.inputs
         if inputs is None:
@@ -120,22 +126,29 @@ class ModelStage:
         """Compile the model one way; returns no build when that failed, with the outcome that says why."""
         build = self.build_of(alternative)
         target, timeout_s = self._session.target, self.timeout_s
-        outcome = compile_to_flow(self._model, alternative, target, build.flow, timeout_s)
+        outcome = compile_to_flow(self._model, alternative.flags, target, build.flow, timeout_s)
         if not outcome.ok:
             return None, outcome
         seconds = outcome.seconds
-        outcome = build_model(build.flow, alternative, target, {}, build.vmfb, timeout_s).outcome
+        outcome = build_model(build.flow, build.tuned, build.vmfb, timeout_s).outcome
         self.build_seconds = max(self.build_seconds, seconds + outcome.seconds)
         return (build if outcome.ok else None), outcome
 
     def build_of(self, alternative: Alternative) -> Build:
         """Return where the files of a build are, whether or not they are there."""
         folder = self._workspace.work / "variants" / alternative.name
-        return Build(alternative, folder / "flow.mlirbc", folder / "model.vmfb")
+        tuned = with_tasks(self._workspace.state.source, self._session.target, alternative)
+        return Build(alternative, folder / "flow.mlirbc", folder / "model.vmfb", tuned)
+
+    def extract(self, build: Build) -> list[Task]:
+        """Return the tasks of a build of the model, not profiled."""
+        return extract_tasks(build.flow, self._session.target, self._workspace.work / "tasks")
 
     def tasks(self, build: Build) -> list[Task]:
         """Return the tasks of a build of the model, each with its share of the run time."""
-        tasks = extract_tasks(build.flow, self._session.target, self._workspace.work / "tasks")
+        tasks = self.extract(build)
+        if not self._session.target.has_profiler:
+            return time_alone(tasks, self._session, self._workspace.work / "tasks")
         profile = self.profile(build.vmfb)
         return [
             replace(task, share=profile.share(task.exports), launch_s=profile.launch_s(task.exports)) for task in tasks

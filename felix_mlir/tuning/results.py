@@ -1,46 +1,32 @@
-"""What a run leaves behind: the manifest (how to apply it) and the report (what was found)."""
+"""What a run found: report.json."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
-from typing import Any
+from dataclasses import dataclass
 
-from felix_mlir.apply import MANIFEST_FORMAT
 from felix_mlir.measure import compare, median
 from felix_mlir.options import TuneOptions
-from felix_mlir.report import AlternativeReport, Report, TaskReport
+from felix_mlir.report import NOT_MEASURED, AlternativeReport, Report, TaskReport
 from felix_mlir.tasks import Task
 from felix_mlir.tuning.alternatives import AlternativeResult
-from felix_mlir.tuning.finish import Outcome
-from felix_mlir.tuning.session import Session
-from felix_mlir.tuning.task_tuner import Choice, TaskTuner
+from felix_mlir.tuning.decision import Choice
+from felix_mlir.tuning.finish import Outcome, Result
+from felix_mlir.tuning.task_tuner import TaskTuner
 from felix_mlir.tuning.workspace import Workspace
 
-_PACKAGES = ("felix-mlir", "iree-base-compiler", "iree-base-runtime", "torch-mlir", "torch")
 
+@dataclass(frozen=True)
+class _Comparison:
+    """What a report says of the model as a whole; None where nothing was measured."""
 
-def make_manifest(source: str, options: TuneOptions, session: Session, outcome: Outcome) -> dict[str, Any]:
-    """Return what `felix-mlir compile --tuned` needs to apply this result again, and where it came from."""
-    return {
-        "format": MANIFEST_FORMAT,
-        "model": source,
-        "target": session.target.name,
-        "seed": options.seed,
-        "host": session.host,
-        "versions": {name: version(name) for name in _PACKAGES},
-        "alternative": outcome.build.alternative.name,
-        "flags": [*session.target.compile_flags, *outcome.build.alternative.flags],
-        "tasks": {
-            id_: {
-                "template": choice.candidate.template,
-                "knobs": dict(choice.candidate.values),
-                "configuration": choice.configuration.to_json(),
-            }
-            for id_, choice in outcome.choices.items()
-            if outcome.winner == "tuned" and choice.candidate is not None and choice.configuration is not None
-        },
-    }  # fmt: skip
+    verdict: str
+    default_ms: float | None = None
+    tuned_ms: float | None = None
+    speedup: float | None = None
+    interval: list[float] | None = None
+    largest_relative_error: float | None = None
+    tolerance: float | None = None
 
 
 def make_report(
@@ -58,35 +44,80 @@ def make_report(
     """Return report.json."""
     default, result = outcome.measured["default"], outcome.measured[outcome.winner]
     gain = compare(default.samples, result.samples)
-    files = {
-        "tuned": workspace.tuned, "default": workspace.default, "records": options.db or workspace.records,
-        "manifest": workspace.manifest, "report": workspace.report,
-    }  # fmt: skip
-    return Report(
-        model=source,
-        target=options.target,
+    rows = [
+        _task_report(task, outcome.choices.get(task.id), tuners.get(task.id), skipped.get(task.id, task.reason))
+        for task in tasks
+    ]
+    comparison = _Comparison(
         verdict="default kept" if outcome.winner == "default" else gain.verdict.value,
         default_ms=1e3 * median(default.samples),
         tuned_ms=1e3 * median(default.samples) / gain.ratio,
         speedup=gain.ratio,
         interval=[gain.low, gain.high],
-        alternative=outcome.build.alternative.name,
-        alternatives=[_alternative_report(alternative) for alternative in alternatives],
-        tasks=[
-            _task_report(task, outcome.choices.get(task.id), tuners.get(task.id), skipped.get(task.id, task.reason))
-            for task in tasks
-        ],
         largest_relative_error=result.error or 0.0,
         tolerance=tolerance,
+    )
+    search_s = sum(tuner.search_s for tuner in tuners.values())
+    tried = [_alternative_report(alternative) for alternative in alternatives]
+    return _report(source, options, workspace, outcome, comparison, tried, rows, search_s, notes)
+
+
+def make_unmeasured_report(
+    source: str,
+    options: TuneOptions,
+    workspace: Workspace,
+    result: Result,
+    rows: list[TaskReport],
+    proposed: int,
+    search_s: float,
+    notes: Sequence[str],
+) -> Report:
+    """Return the report.json of a run that measured nothing: `rows` say what of the tasks, for which `proposed`
+    candidates were proposed.
+    """
+    report = _report(source, options, workspace, result, _Comparison(NOT_MEASURED), [], rows, search_s, notes)
+    report["trials"] = proposed
+    return report
+
+
+def _report(
+    source: str,
+    options: TuneOptions,
+    workspace: Workspace,
+    result: Result,
+    comparison: _Comparison,
+    alternatives: list[AlternativeReport],
+    rows: list[TaskReport],
+    search_s: float,
+    notes: Sequence[str],
+) -> Report:
+    files = {
+        "tuned": workspace.tuned, "default": workspace.default, "records": options.db or workspace.records,
+        "configurations": workspace.configurations, "schedules": workspace.schedules, "spec": workspace.spec,
+        "manifest": workspace.manifest, "report": workspace.report,
+    }  # fmt: skip
+    return Report(
+        model=source,
+        target=options.target,
+        verdict=comparison.verdict,
+        default_ms=comparison.default_ms,
+        tuned_ms=comparison.tuned_ms,
+        speedup=comparison.speedup,
+        interval=comparison.interval,
+        alternative=result.build.alternative.name,
+        alternatives=alternatives,
+        tasks=rows,
+        largest_relative_error=comparison.largest_relative_error,
+        tolerance=comparison.tolerance,
         budget_s=options.budget_s,
         spent_s=workspace.state.spent_s,
-        search_s=sum(tuner.search_s for tuner in tuners.values()),
+        search_s=search_s,
         trials=workspace.state.trials,
         search=options.search,
         seed=options.seed,
         files={name: str(path) for name, path in files.items()},
         notes=list(notes),
-    )  # fmt: skip
+    )
 
 
 def _alternative_report(result: AlternativeResult) -> AlternativeReport:
@@ -112,4 +143,5 @@ def _task_report(task: Task, choice: Choice | None, tuner: TaskTuner | None, ski
         interval=list(choice.interval) if choice else None,
         trials={status.value: number for status, number in tuner.counts.items()} if tuner else {},
         reason=choice.reason if choice else skipped,
+        unmeasured=None,
     )

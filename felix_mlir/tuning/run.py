@@ -15,16 +15,19 @@ from felix_mlir.importers import Model, load_model
 from felix_mlir.options import TuneOptions
 from felix_mlir.report import Progress, Report, TaskRow
 from felix_mlir.search import SEARCHERS, EvolutionarySearcher, UnsearchableError, next_task
-from felix_mlir.target import Target, parse_target
+from felix_mlir.target import Target, measurable_target, parse_target
 from felix_mlir.tasks import Task
 from felix_mlir.tuning.alternatives import AlternativeResult, try_alternatives
 from felix_mlir.tuning.budget import Budget
+from felix_mlir.tuning.decision import Choice
 from felix_mlir.tuning.finish import FINAL_S, Finish, Outcome
 from felix_mlir.tuning.model_stage import Build, ModelStage
-from felix_mlir.tuning.results import make_manifest, make_report
+from felix_mlir.tuning.no_measure import UnmeasuredRun
+from felix_mlir.tuning.results import make_report
 from felix_mlir.tuning.session import Session, open_session
-from felix_mlir.tuning.task_tuner import Choice, TaskTuner
-from felix_mlir.tuning.workspace import State, Workspace, copy_whole, write_json
+from felix_mlir.tuning.task_tuner import TaskTuner
+from felix_mlir.tuning.workspace import State, Workspace, write_json
+from felix_mlir.tuning.write import write_result
 
 if TYPE_CHECKING:
     import torch
@@ -47,12 +50,12 @@ def run_tuning(
     progress: Progress,
     example_inputs: tuple[torch.Tensor, ...] | None = None,
 ) -> Report:
-    """Tune a model and write all results to `options.out`.
+    """Tune a model, or choose its schedules without measuring, and write all results to `options.out`.
 
     Raises RequestError for a request that cannot be served and WorkError when the work fails. After Ctrl-C or a
     kill, the same call goes on from what was measured.
     """
-    target = parse_target(options.target)
+    target = measurable_target(options.target) if options.measure else parse_target(options.target)
     if options.search not in SEARCHERS:
         raise RequestError(f"unknown search '{options.search}': choose one of {', '.join(sorted(SEARCHERS))}")
     with Workspace(options.out) as workspace:
@@ -66,11 +69,15 @@ def run_tuning(
                 f"{workspace.root} holds results of another model, {state.source} for {state.target}: "
                 "choose another --out"
             )
-        if state.finished_budget is not None and not _asks_for_more(options, state) and workspace.report.exists():
+        if options.measure and not _asks_for_more(options, state) and workspace.report.exists():
             progress.stage("an earlier run did all of this; nothing is measured again")
             return json.loads(workspace.report.read_text())
         budget = Budget(state, options.budget_s, options.trials)
+        if target.note:
+            progress.stage(target.note)
         with open_session(target, workspace, options.db or workspace.records, progress) as session:
+            if not options.measure:
+                return UnmeasuredRun(model, name, identity, options, workspace, session, budget).choose()
             return _Run(model, name, identity, options, workspace, session, budget).tune()
 
 
@@ -112,7 +119,7 @@ class _Run:
         self._budget = budget
         self._progress = session.progress
         self._stage = ModelStage(model, workspace, session)
-        self._notes: list[str] = []
+        self._notes = [session.target.note] if session.target.note else []
         self._skipped: dict[str, str] = {}
 
     @property
@@ -123,9 +130,7 @@ class _Run:
         self._progress.stage("compiling the model as iree-compile does by default")
         default = self._stage.build_default()
         # Only a model that works takes the folder: a request that was wrong must not.
-        state = self._workspace.state
-        state.source, state.target, state.model = self._source, self._target.name, self._identity
-        state.finished_budget = None
+        self._workspace.state.claim(self._source, self._target.name, self._identity)
         alternatives = try_alternatives(self._stage, default, self._session, self._budget)
         self._checkpoint()
         fastest, base, tasks = self._choose_base(alternatives)
@@ -237,13 +242,6 @@ class _Run:
         tuners: Sequence[TaskTuner],
     ) -> Report:
         workspace = self._workspace
-        copy_whole(outcome.build.vmfb, workspace.tuned)
-        if self._model.parameters is not None and not self._model.embed_parameters:
-            copy_whole(self._model.parameters, workspace.parameters)
-            self._notes.append(
-                f"the weights are outside: run it as iree-run-module --module={workspace.tuned} "
-                f"--parameters=model={workspace.parameters}"
-            )
         if outcome.winner == "alternative" and any(choice.candidate for choice in outcome.choices.values()):
             self._notes.append(
                 f"the model compiled as {outcome.build.alternative.name} was faster than the one with tuned tasks: "
@@ -252,8 +250,9 @@ class _Run:
         if outcome.winner == "default":
             self._notes.append("nothing was faster than the compiler's default: tuned.vmfb is the default module")
         self._checkpoint()
-        manifest = make_manifest(self._source, self._options, self._session, outcome)
-        write_json(workspace.manifest, manifest)
+        write_result(
+            self._model, self._source, self._options, self._session, workspace, tasks, outcome, self._notes
+        )  # fmt: skip
         report = make_report(
             self._source, self._options, workspace, self._stage.tolerance, outcome, alternatives, tasks,
             {tuner.task.id: tuner for tuner in tuners}, self._skipped, self._notes,

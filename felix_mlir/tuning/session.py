@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.metadata import version
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from felix_mlir.measure import Builder, Measurement, Runner, Status
 from felix_mlir.records import Record, Store
 from felix_mlir.report.progress import Progress
-from felix_mlir.target import Target, host_name
+from felix_mlir.target import Target, host_name, measuring_devices
 from felix_mlir.tuning.workspace import Workspace, copy_whole
 
 if TYPE_CHECKING:
@@ -24,19 +24,25 @@ _CANDIDATE_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class Session:
-    """`builder` and `runner` must not work at the same time: they share the cores that are timed.
+    """`builder` and `runners` must not work at the same time: they share the cores that are timed.
 
-    `cost_model` returns the one model all tasks share; the first call loads it.
+    There is a runner per device of the target, all of one model. `cost_model` returns the one model all tasks share;
+    the first call loads it.
     """
 
     target: Target
     builder: Builder
-    runner: Runner
+    runners: tuple[Runner, ...]
     store: Store
     progress: Progress
     compiler: str
     host: str
     cost_model: Callable[[], OnlineModel]
+
+    @property
+    def runner(self) -> Runner:
+        """The first device's."""
+        return self.runners[0]
 
     def record(
         self,
@@ -68,10 +74,11 @@ class Session:
 def open_session(target: Target, workspace: Workspace, records: Path, progress: Progress) -> Generator[Session]:
     """Open the record store and get builder and runner ready; closes them at the end."""
     builder = Builder(target.cores, _CANDIDATE_TIMEOUT_S, workspace.work / "cache")
-    with Store(records) as store, Runner(target.device) as runner:
+    with Store(records) as store, ExitStack() as stack:
+        runners = tuple(stack.enter_context(Runner(device)) for device in measuring_devices(target))
         compiler, host = version("iree-base-compiler"), host_name(target)
         model = cache(partial(_cost_model, target, workspace))
-        yield Session(target, builder, runner, store, progress, compiler, host, model)
+        yield Session(target, builder, runners, store, progress, compiler, host, model)
 
 
 def _cost_model(target: Target, workspace: Workspace) -> OnlineModel:
@@ -80,7 +87,10 @@ def _cost_model(target: Target, workspace: Workspace) -> OnlineModel:
     from felix_mlir.cost.model import SHIPPED
 
     if not workspace.cost_model.exists():
-        copy_whole(SHIPPED, workspace.cost_model)
+        if target.device == "cuda":  # What ships was trained on processors.
+            CostModel.untrained().save(workspace.cost_model)
+        else:
+            copy_whole(SHIPPED, workspace.cost_model)
     return OnlineModel(CostModel.load(workspace.cost_model), read_machine(target))
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import shlex
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
-from felix_mlir.compiler.process import BuildOutcome, tool_path
+from felix_mlir.compiler.parallel import merged
+from felix_mlir.compiler.process import BuildOutcome
 from felix_mlir.errors import WorkError
 from felix_mlir.importers import random_inputs
 from felix_mlir.measure import (
@@ -19,6 +19,7 @@ from felix_mlir.measure import (
     BuildJob,
     Measurement,
     Program,
+    Runner,
     Status,
     Timing,
     Verdict,
@@ -27,41 +28,27 @@ from felix_mlir.measure import (
     save_arrays,
 )
 from felix_mlir.records import Record
-from felix_mlir.schedule import Configuration, with_configuration
-from felix_mlir.search import Candidate, Observation, SearcherFactory, SearchProblem, TaskProgress, legal_spaces
+from felix_mlir.search import Candidate, Observation, SearcherFactory, TaskProgress
 from felix_mlir.tasks import Task, TunableTask
+from felix_mlir.tuning.decision import Choice
+from felix_mlir.tuning.programs import (
+    CUTOFF,
+    DEFAULT_EVERY,
+    INPUT_SEED,
+    INVOCATION_S,
+    RUN_TIMEOUT_S,
+    TIMING,
+    TaskPrograms,
+    repeats_of,
+    search_problem,
+    task_tolerance,
+)
 from felix_mlir.tuning.session import Session, failure
 
-# One invocation of a short dispatch is mostly the cost of the call: repeat it inside until it lasts this long.
-_INVOCATION_S = 0.5e-3
-_MAX_REPEATS = 64
-_TIMING = (0.05, 5)
-_RUN_TIMEOUT_S = 60.0
-# A candidate this much slower than the best so far is not worth more than one look.
-_CUTOFF = 3.0
-# The machine drifts: the default is timed again before every so many candidates.
-_DEFAULT_EVERY = 4
 _FINALISTS = 4
 _FINAL_PAIRS = 15
 _LONGEST_FINAL_S = 10.0
 _FINAL_S = 0.25
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The schedule a task ends with: `candidate` None keeps the compiler's default.
-
-    Latencies are seconds per launch of the isolated dispatch, default and chosen measured in turn; `ratio` is
-    default over chosen with its 95 % interval. `reason` says why the default is kept.
-    """
-
-    candidate: Candidate | None
-    configuration: Configuration | None
-    default_s: float
-    chosen_s: float
-    ratio: float
-    interval: tuple[float, float]
-    reason: str = ""
 
 
 class TaskTuner:
@@ -81,23 +68,12 @@ class TaskTuner:
         self._session = session
         self._folder = folder
         self._templates = {template.name: template for template in self._tunable.templates}
-        start = [
-            Candidate(template.name, values)
-            for template in self._tunable.templates
-            if (values := template.values_of(self._tunable.default)) and not template.violations(values)
-        ]
         self.search_s = 0.0
         with self._searching():
-            problem = SearchProblem(
-                task.id, legal_spaces(self._tunable.templates), self._tunable.configured,
-                self._tunable.limits.native_vector_bytes, session.cost_model, tuple(start),
-            )  # fmt: skip
-            self._searcher = searcher(problem, seed)
-        launch_s = task.launch_s or _INVOCATION_S
-        self._repeats = min(_MAX_REPEATS, max(1, math.ceil(_INVOCATION_S / launch_s)))
-        self._text = self._tunable.configured.read_text()
+            self._searcher = searcher(search_problem(task.id, self._tunable, session.cost_model), seed)
+        self._repeats = repeats_of(task.launch_s or INVOCATION_S)
+        self._programs = TaskPrograms(task, session.target, self._repeats, folder)
         self._reference_s = 0.0
-        self._default_now_s = 0.0
         self._best: dict[object, tuple[float, Candidate]] = {}
         self.counts: dict[Status, int] = {}
 
@@ -117,38 +93,39 @@ class TaskTuner:
 
         Raises WorkError when the default itself fails.
         """
-        save_arrays(self._inputs, "arg", list(random_inputs([(i.shape, i.dtype) for i in self._tunable.inputs], 0)))
-        job = BuildJob(self._command(self._tunable.configured), self._folder / "default.vmfb")
+        types = [(i.shape, i.dtype) for i in self._tunable.inputs]
+        save_arrays(self._inputs, "arg", list(random_inputs(types, INPUT_SEED)))
+        job = self._programs.default
         outcome = self._session.builder.build([job])[0]
         if not outcome.ok:
             raise WorkError(f"building it alone: {outcome.message} (reproduce: {shlex.join(outcome.command)})")
         measurement = self._session.runner.measure(
-            self._program(job.output, check=False), Timing(*_TIMING), _RUN_TIMEOUT_S, self._expected
+            self._program(job.output, check=False), TIMING, RUN_TIMEOUT_S, self._expected
         )
         if measurement.latency_s is None:
             raise WorkError(f"running it alone: {failure(measurement)}")
-        self._reference_s = self._default_now_s = measurement.latency_s / self._repeats
+        self._reference_s = measurement.latency_s / self._repeats
         self._learn(self._take_in(self._session.history(self.task.id)))
 
     def run_round(self, count: int) -> None:
         """Propose, build and time up to `count` candidates; fewer when the space is exhausted."""
         with self._searching():
             candidates = self._searcher.propose(count)
-        jobs = [self._job(candidate) for candidate in candidates]
+        jobs = [self._programs.job(candidate) for candidate in candidates]
         self._measure(candidates, jobs, self._session.builder.build(jobs))
         self.progress.ratios.append(self.best_ratio)
 
     def confirm(self, count: int) -> None:
         """Time the `count` fastest candidates once more: the best of many noisy timings is fast by luck, too."""
         fastest = [candidate for _, candidate in sorted(self._best.values(), key=lambda pair: pair[0])[:count]]
-        jobs = [self._job(candidate) for candidate in fastest]
+        jobs = [self._programs.job(candidate) for candidate in fastest]
         self._measure(fastest, jobs, self._session.builder.build(jobs))
 
     def choose(self) -> Choice:
         """Time the best candidates and the default in turn; keep the default unless one is faster beyond noise."""
         finalists = [candidate for _, candidate in sorted(self._best.values(), key=lambda pair: pair[0])]
-        finalists = [c for c in finalists if self._configuration(c) != self._tunable.default][:_FINALISTS]
-        jobs = [self._job(candidate) for candidate in finalists]
+        finalists = [c for c in finalists if self._programs.configuration(c) != self._tunable.default][:_FINALISTS]
+        jobs = [self._programs.job(candidate) for candidate in finalists]
         outcomes = self._session.builder.build(jobs)
         pairs = [(c, j.output) for c, j, outcome in zip(finalists, jobs, outcomes, strict=True) if outcome.ok]
         while pairs:
@@ -162,14 +139,17 @@ class TaskTuner:
         return self._keep(self._reference_s, "its finalists failed" if finalists else reason)
 
     def _keep(self, default_s: float, reason: str) -> Choice:
-        return Choice(None, None, default_s, default_s, 1.0, (1.0, 1.0), reason)
+        return Choice(
+            candidate=None, configuration=None, reason=reason, default_s=default_s, chosen_s=default_s, ratio=1.0,
+            interval=(1.0, 1.0),
+        )  # fmt: skip
 
     def _interleave(self, vmfbs: Sequence[Path]) -> tuple[Measurement, ...]:
         """Time the default and others in turn; a slow dispatch gets fewer rounds."""
-        programs = [self._program(vmfb) for vmfb in (self._folder / "default.vmfb", *vmfbs)]
+        programs = [self._program(vmfb) for vmfb in (self._programs.default.output, *vmfbs)]
         invocation_s = self._reference_s * self._repeats
         rounds = max(MIN_PAIRS, min(_FINAL_PAIRS, int(_LONGEST_FINAL_S / (len(programs) * invocation_s))))
-        timeout_s = _RUN_TIMEOUT_S + 10 * rounds * len(programs) * invocation_s
+        timeout_s = RUN_TIMEOUT_S + 10 * rounds * len(programs) * invocation_s
         return self._session.runner.measure_interleaved(programs, Timing(_FINAL_S, rounds), timeout_s)
 
     def _fastest(self, default: Measurement, candidates: Sequence[Candidate], rest: Sequence[Measurement]) -> Choice:
@@ -188,12 +168,12 @@ class TaskTuner:
             return None
         default_s = median(default.samples) / self._repeats
         return Choice(
-            candidate,
-            self._configuration(candidate),
-            default_s,
-            default_s / comparison.ratio,
-            comparison.ratio,
-            (comparison.low, comparison.high),
+            candidate=candidate,
+            configuration=self._programs.configuration(candidate),
+            default_s=default_s,
+            chosen_s=default_s / comparison.ratio,
+            ratio=comparison.ratio,
+            interval=(comparison.low, comparison.high),
         )
 
     def _measure(
@@ -208,40 +188,50 @@ class TaskTuner:
             else:
                 command = shlex.join(outcome.command)
                 ended += self._add(candidate, Status(outcome.status), message=outcome.message, command=command)
-        for index, (candidate, job) in enumerate(built):
-            if index % _DEFAULT_EVERY == 0:
-                self._default_now_s = self._time_default()
-            cutoff_s = _CUTOFF * self.best_ratio * self._default_now_s * self._repeats
-            program = self._program(job.output)
-            measurement = self._session.runner.measure(program, Timing(*_TIMING, cutoff_s=cutoff_s), _RUN_TIMEOUT_S)
+        runners = self._session.runners
+        parts = [built[number :: len(runners)] for number in range(len(runners))]
+        timed = [self._timed(runner, part) for runner, part in zip(runners, parts, strict=True)]
+        for candidate, measurement, default_s in merged(timed):
             if measurement.status is not Status.OK:
                 ended += self._add(
                     candidate, measurement.status, message=measurement.message, command=measurement.command
                 )
                 continue
             samples = tuple(sample / self._repeats for sample in measurement.samples)
-            ended += self._add(candidate, Status.OK, samples)
+            ended += self._add(candidate, Status.OK, samples, default_s)
             # The files of a failure are what reproduces it; these have served.
-            job.output.unlink(missing_ok=True)
-            self._program_file(candidate).unlink(missing_ok=True)
+            self._programs.remove(candidate)
         self._learn(ended)
 
-    def _time_default(self) -> float:
-        """Return what a launch of the default takes now; what it last took if this time it failed."""
-        program = self._program(self._folder / "default.vmfb")
-        latency = self._session.runner.measure(program, Timing(*_TIMING), _RUN_TIMEOUT_S).latency_s
-        return latency / self._repeats if latency else self._default_now_s
+    def _timed(
+        self, runner: Runner, built: Sequence[tuple[Candidate, BuildJob]]
+    ) -> Iterator[tuple[Candidate, Measurement, float]]:
+        """Time candidates on one device; yields with each what a launch of the default takes there now."""
+        default_s = self._reference_s
+        for index, (candidate, job) in enumerate(built):
+            if index % DEFAULT_EVERY == 0:
+                default_s = self._time_default(runner) or default_s
+            cutoff_s = CUTOFF * self.best_ratio * default_s * self._repeats
+            timing = replace(TIMING, cutoff_s=cutoff_s)
+            yield candidate, runner.measure(self._program(job.output), timing, RUN_TIMEOUT_S), default_s
+
+    def _time_default(self, runner: Runner) -> float | None:
+        """Return what a launch of the default takes now; None if this time it failed."""
+        program = self._program(self._programs.default.output)
+        latency = runner.measure(program, TIMING, RUN_TIMEOUT_S).latency_s
+        return latency / self._repeats if latency else None
 
     def _add(
         self,
         candidate: Candidate,
         status: Status,
         samples: tuple[float, ...] = (),
+        default_s: float = 0.0,
         message: str = "",
         command: str = "",
     ) -> list[Observation]:
         """Record how a candidate ended; its latency is corrected for drift by the default timed just before."""
-        latency_s = median(samples) * self._reference_s / self._default_now_s if samples else None
+        latency_s = median(samples) * self._reference_s / default_s if samples else None
         record = self._session.record(
             self.task.id, candidate.template, dict(candidate.values), status,
             latency_s=latency_s, samples=samples, reference_s=self._reference_s, message=message, command=command,
@@ -274,25 +264,6 @@ class TaskTuner:
         yield
         self.search_s += time.perf_counter() - begun
 
-    def _configuration(self, candidate: Candidate) -> Configuration:
-        return self._templates[candidate.template].configuration(candidate.values)
-
-    def _job(self, candidate: Candidate) -> BuildJob:
-        """Write the isolated program with a candidate's configuration, for the compiler to go on from."""
-        path = self._program_file(candidate)
-        path.write_text(with_configuration(self._text, self._configuration(candidate)))
-        return BuildJob(self._command(path), path.with_suffix(".vmfb"))
-
-    def _program_file(self, candidate: Candidate) -> Path:
-        name = hashlib.sha256(repr(candidate.key).encode()).hexdigest()[:12]
-        return self._folder / f"candidate-{name}.mlir"
-
-    def _command(self, program: Path) -> tuple[str, ...]:
-        return (
-            tool_path("iree-compile"), str(program), "--compile-from=executable-configurations",
-            *self._session.target.compile_flags, f"--iree-hal-benchmark-dispatch-repeat-count={self._repeats}",
-        )  # fmt: skip
-
     def _program(self, vmfb: Path, *, check: bool = True) -> Program:
         expected = self._expected if check else None
         return Program(vmfb, self._inputs, expected=expected, tolerance=task_tolerance(self._tunable))
@@ -304,14 +275,3 @@ class TaskTuner:
     @property
     def _expected(self) -> Path:
         return self._folder / "expected.npz"
-
-
-def task_tolerance(task: TunableTask) -> float:
-    """Largest relative error between two schedules: rounding errors of a reassociated sum grow like a random walk."""
-    root = task.dispatch.root
-    length = math.prod(root.extents[loop] for loop in root.reduction_loops)
-    eps = [_EPSILONS[o.element_type] for o in root.operands if o.element_type in _EPSILONS]
-    return min(0.1, 8 * max(eps, default=0.0) * math.sqrt(max(1, length)))
-
-
-_EPSILONS = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}

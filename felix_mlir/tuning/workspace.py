@@ -12,6 +12,8 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from felix_mlir.errors import RequestError
+from felix_mlir.passes.tuned import FILE_NAME as CONFIGURATIONS
+from felix_mlir.passes.tuning_spec import FILE_NAME as TUNING_SPEC
 
 
 @dataclass
@@ -29,6 +31,10 @@ class State:
     spent_s: float = 0.0
     trials: int = 0
     finished_budget: tuple[float, float] | None = None
+
+    def claim(self, source: str, target: str, model: str) -> None:
+        """Say whose results the folder holds from now on; a run of it has not ended."""
+        self.source, self.target, self.model, self.finished_budget = source, target, model, None
 
 
 class Workspace:
@@ -102,6 +108,18 @@ class Workspace:
         return self.root / "manifest.json"
 
     @property
+    def configurations(self) -> Path:
+        return self.root / CONFIGURATIONS
+
+    @property
+    def spec(self) -> Path:
+        return self.root / TUNING_SPEC
+
+    @property
+    def schedules(self) -> Path:
+        return self.root / "schedules.mlir"
+
+    @property
     def report(self) -> Path:
         return self.root / "report.json"
 
@@ -127,6 +145,11 @@ def copy_whole(source: Path, destination: Path) -> None:
 
 def write_json(path: Path, data: Any) -> None:
     """Write JSON so that a reader finds either the old file or the whole new one."""
+    write_whole(path, json.dumps(data, indent=2) + "\n")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that a reader finds either the old one or the whole new one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(data, indent=2) + "\n")
+    temporary.write_text(text)
     temporary.replace(path)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
+from importlib.metadata import version
 
 import numpy as np
 import pytest
 from configured import CPU, write_flow
 from ops import conv2d_nchw, matmul
 
-from felix_mlir.apply import ALTERNATIVES, DEFAULT, build_model, compile_tuned
+from felix_mlir.apply import ALTERNATIVES, DEFAULT, build_model, compile_tuned, tuned_task, with_tasks
 from felix_mlir.errors import RequestError
 from felix_mlir.importers import random_inputs
 from felix_mlir.measure import Program, Runner, Status, Timing, save_arrays
 from felix_mlir.measure.signature import read_signature
-from felix_mlir.schedule import Configuration, LegalSpace, TileLevel
+from felix_mlir.passes.tuned import FILE_NAME, Tuned, TunedTask, write_tuned
+from felix_mlir.schedule import LegalSpace
 from felix_mlir.tasks import extract_tasks
 
 MODEL = conv2d_nchw(30, 16, 32, 3, epilogue=True)
+COMPILER = version("iree-base-compiler")
 
 
 @pytest.fixture(scope="module")
@@ -27,15 +30,19 @@ def model(tmp_path_factory):
     return folder, flow, extract_tasks(flow, CPU, folder / "tasks")
 
 
-def draw(tasks, seed=0):
-    """A drawn configuration for every tunable task, by executable."""
+def draw(tasks, seed=0) -> dict[str, TunedTask]:
+    """A drawn configuration for every tunable task, by its id."""
     chosen = {}
     for task in tasks:
         if task.tunable:
             template = task.tunable.templates[0]
             (values,) = LegalSpace(template).draw(1, np.random.default_rng(seed))
-            chosen |= dict.fromkeys(task.executables, template.configuration(values))
+            chosen[task.id] = tuned_task(task.id, task.tunable.configured, template.configuration(values))
     return chosen
+
+
+def tuned_with(*tasks: TunedTask) -> Tuned:
+    return with_tasks("model.mlir", CPU, DEFAULT, tasks)
 
 
 def test_without_configurations_the_result_is_iree_compiles_own(model, tmp_path):
@@ -43,7 +50,7 @@ def test_without_configurations_the_result_is_iree_compiles_own(model, tmp_path)
 
     folder, flow, _ = model
     ours, theirs = tmp_path / "ours.vmfb", tmp_path / "theirs.vmfb"
-    assert build_model(flow, DEFAULT, CPU, {}, ours, 120).outcome.ok
+    assert build_model(flow, tuned_with(), ours, 120).outcome.ok
     command = [tool_path("iree-compile"), str(folder / "model.mlir"), *CPU.compile_flags, "-o", str(theirs)]
     assert run_compiler(command, 120).ok
     assert ours.read_bytes() == theirs.read_bytes()
@@ -51,12 +58,11 @@ def test_without_configurations_the_result_is_iree_compiles_own(model, tmp_path)
 
 def test_every_configuration_lands_and_the_model_computes_the_same(model, tmp_path):
     _, flow, tasks = model
-    configurations = draw(tasks)
     plain, tuned = tmp_path / "plain.vmfb", tmp_path / "tuned.vmfb"
-    assert build_model(flow, DEFAULT, CPU, {}, plain, 120).outcome.ok
-    build = build_model(flow, DEFAULT, CPU, configurations, tuned, 120)
+    assert build_model(flow, tuned_with(), plain, 120).outcome.ok
+    build = build_model(flow, tuned_with(*draw(tasks).values()), tuned, 120)
     assert build.outcome.ok
-    assert dict(build.landing) == dict.fromkeys(configurations, "")
+    assert (build.missing, build.not_landed) == ({}, {})
     assert plain.read_bytes() != tuned.read_bytes()
     inputs, expected = tmp_path / "in.npz", tmp_path / "out.npz"
     save_arrays(inputs, "arg", list(random_inputs(read_signature(plain).inputs, 0)))
@@ -67,49 +73,31 @@ def test_every_configuration_lands_and_the_model_computes_the_same(model, tmp_pa
 
 
 def test_what_does_not_land_is_named(model, tmp_path):
+    """Too few compute ops, another form, a distribution that code generation ignores: each is told apart."""
     _, flow, tasks = model
-    task = next(task for task in tasks if task.tunable)
-    (name, good), *_ = draw([task]).items()
-    wrong_ops = Configuration(good.pipeline, good.ops[:1])
-    build = build_model(flow, DEFAULT, CPU, {name: wrong_ops, "main_dispatch_99": good}, tmp_path / "x.vmfb", 120)
+    good, *_ = draw(tasks).values()
+    short = replace(good.attributes, lowering_configs=good.attributes.lowering_configs[:1])
+    elsewhere = replace(good, id="elsewhere", form=good.form.replace("16x", "17x"))
+    build = build_model(flow, tuned_with(replace(good, attributes=short), elsewhere), tmp_path / "x.vmfb", 120)
     assert build.outcome.ok
-    assert "compute ops" in build.not_landed[name]
-    assert "no such dispatch" in build.not_landed["main_dispatch_99"]
+    assert "compute ops" in build.not_landed[good.id]
+    assert "has type" in build.missing["elsewhere"]
+    ignored = replace(good, workgroups=good.workgroups + 1)
+    build = build_model(flow, tuned_with(ignored), tmp_path / "x.vmfb", 120)
+    assert "workgroups" in build.not_landed[good.id]
 
 
-def test_a_distribution_the_compiler_ignores_is_noticed(model, tmp_path, monkeypatch):
-    """The workgroup count is checked in generated code, so a lost distribution level cannot pass for landed."""
-    from iree.compiler import ir
-
-    from felix_mlir.compiler import driver
-
+def test_two_tasks_of_one_form_are_not_mixed(model, tmp_path):
     _, flow, tasks = model
-    task = next(t for t in tasks if t.tunable and t.tunable.dispatch.pipeline == "ConvTileAndDecomposeExpert")
-    (name, good), *_ = draw([task]).items()
-    root = task.tunable.dispatch.root_index
-    other = {**good.ops[root], TileLevel.DISTRIBUTION: (*(min(e, 7) for e in task.iteration_space[:4]), 0, 0, 0)}
-    lost = Configuration(good.pipeline, tuple(other if i == root else op for i, op in enumerate(good.ops)))
-
-    def lose(function: ir.Operation, configuration: Configuration) -> None:
-        original(function, lost)
-
-    original = driver.write_configuration
-    monkeypatch.setattr(driver, "write_configuration", lose)
-    monkeypatch.setattr(driver, "read_configuration", lambda function: good)
-    chosen, landing = tmp_path / "c.json", tmp_path / "l.json"
-    chosen.write_text(json.dumps({name: good.to_json()}))
-    status = driver.main([
-        str(flow), "-o", str(tmp_path / "m.vmfb"), "--configurations", str(chosen), "--landing", str(landing),
-        *CPU.compile_flags,
-    ])  # fmt: skip
-    assert status == 0
-    assert "workgroups were generated" in json.loads(landing.read_text())[name]
+    good, *_ = draw(tasks).values()
+    build = build_model(flow, tuned_with(good, replace(good, id="twin")), tmp_path / "x.vmfb", 120)
+    assert (build.missing, list(build.not_landed)) == ({}, ["twin"])
 
 
 def test_a_rejected_flag_is_an_error_not_a_crash(model, tmp_path):
     _, flow, _ = model
-    build = build_model(flow, type(DEFAULT)("broken", ("--iree-no-such-flag",)), CPU, {}, tmp_path / "x.vmfb", 60)
-    assert build.outcome.status == "compile_error"
+    broken = replace(tuned_with(), model_flags=("--iree-no-such-flag",))
+    assert build_model(flow, broken, tmp_path / "x.vmfb", 60).outcome.status == "compile_error"
 
 
 def test_alternatives_are_the_four_layouts_with_and_without_data_tiling():
@@ -123,46 +111,37 @@ def result(model, tmp_path):
     """A hand-made result folder for `MODEL`, and the model's file."""
     _, _, tasks = model
     (source := tmp_path / "model.mlir").write_text(MODEL)
-    from importlib.metadata import version
-
-    manifest = {
-        "format": 1,
-        "model": str(source),
-        "target": "cpu",
-        "versions": {"iree-base-compiler": version("iree-base-compiler")},
-        "alternative": "default",
-        "tasks": {
-            task.id: {"configuration": configuration.to_json()}
-            for task in tasks
-            if task.tunable
-            for configuration in draw([task]).values()
-        },
-    }
+    tuned = tuned_with(*draw(tasks).values())
     (folder := tmp_path / "tuned").mkdir()
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    return source, folder, manifest
+    write_tuned(tuned, folder / FILE_NAME)
+    return source, folder, tuned
 
 
 def test_a_result_is_applied_again_without_measuring(result, tmp_path):
-    source, folder, manifest = result
+    source, folder, tuned = result
     applied = compile_tuned(str(source), "cpu", folder, tmp_path / "out.vmfb")
-    assert set(applied.landed) == set(manifest["tasks"])
-    assert applied.missing == ()
+    assert set(applied.landed) == {task.id for task in tuned.tasks}
+    assert applied.missing == {}
     assert read_signature(tmp_path / "out.vmfb").function == "main"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model.mlir", "out.vmfb", "tuned"]
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("old", "new", "message"),
     [
-        ({"target": "cuda:sm_80"}, "was tuned for cuda:sm_80"),
-        ({"versions": {"iree-base-compiler": "3.0.0"}}, "was tuned with iree-base-compiler 3.0.0"),
-        ({"format": 99}, "another version of felix-mlir"),
+        ('felix.target = "cpu"', 'felix.target = "cuda:sm_80"', "was tuned for cuda:sm_80"),
+        (f'felix.compiler = "{COMPILER}"', 'felix.compiler = "3.0.0"', "was tuned with iree-base-compiler 3.0.0"),
+        ("felix.format = 1", "felix.format = 99", "another version of felix-mlir"),
+        ("felix.format = 1", "felix.format = true", "damaged"),
+        ("felix.form = ", "felix.shape = ", "damaged"),
+        ("module attributes", "modul attributes", "damaged"),
     ],
 )
-def test_a_result_of_another_world_is_refused(result, tmp_path, change, message):
-    source, folder, manifest = result
-    (folder / "manifest.json").write_text(json.dumps({**manifest, **change}))
+def test_a_result_of_another_world_is_refused(result, tmp_path, old, new, message):
+    source, folder, _ = result
+    text = (folder / FILE_NAME).read_text()
+    assert old in text
+    (folder / FILE_NAME).write_text(text.replace(old, new))
     with pytest.raises(RequestError, match=message):
         compile_tuned(str(source), "cpu", folder, tmp_path / "out.vmfb")
     assert not (tmp_path / "out.vmfb").exists()
@@ -175,10 +154,11 @@ def test_a_result_of_another_model_is_refused(result, tmp_path):
         compile_tuned(str(other), "cpu", folder, tmp_path / "out.vmfb")
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]"])
-def test_a_damaged_or_missing_manifest_is_refused(result, tmp_path, content):
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.6, 0.99])
+def test_a_cut_off_or_missing_result_is_refused(result, tmp_path, part):
     source, folder, _ = result
-    (folder / "manifest.json").write_text(content)
+    text = (folder / FILE_NAME).read_text()
+    (folder / FILE_NAME).write_text(text[: int(part * len(text))])
     with pytest.raises(RequestError, match="damaged"):
         compile_tuned(str(source), "cpu", folder, tmp_path / "out.vmfb")
     with pytest.raises(RequestError, match="no tuning result"):

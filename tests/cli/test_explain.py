@@ -49,7 +49,10 @@ def run(tmp_path_factory) -> Path:
 
 
 def first_finalist(self, default, candidates, rest):
-    return task_tuner.Choice(candidates[0], self._configuration(candidates[0]), 4e-4, 3e-4, 4 / 3, (1.2, 1.4))
+    return task_tuner.Choice(
+        candidate=candidates[0], configuration=self._programs.configuration(candidates[0]), default_s=4e-4,
+        chosen_s=3e-4, ratio=4 / 3, interval=(1.2, 1.4),
+    )  # fmt: skip
 
 
 @pytest.fixture

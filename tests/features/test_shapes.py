@@ -11,11 +11,11 @@ from feature_cases import MACHINE
 from iree.compiler import passmanager
 from ops import KINDS, conv2d_nchw, matmul
 
-from felix_mlir.features import DispatchFeatures, Program, derive_cpu_features, feature_report_pass
+from felix_mlir.features import DispatchFeatures, Program, derive_cpu_features
+from felix_mlir.passes import add_feature_report
 from felix_mlir.schedule import LegalSpace
 from felix_mlir.symbolic import lift_shapes, read_nest, structure_of, tile_symbolically
 from felix_mlir.tasks import extract_tasks
-from felix_mlir.tasks.extract import cpu_limits
 
 
 def nest_of(task):
@@ -80,7 +80,7 @@ def test_features_are_a_pass_on_irees_pass_manager():
     found: list[DispatchFeatures] = []
     with module.context:
         manager = passmanager.PassManager("builtin.module")
-        manager.add(feature_report_pass(cpu_limits(module.operation), found.append))
+        add_feature_report(manager, found.append)
         manager.run(module.operation)
     assert str(module) == before
     (report,) = found

@@ -13,12 +13,12 @@ from ops import KINDS
 
 from felix_mlir.schedule import (
     configured_functions,
+    cpu_limits,
     cpu_templates,
     read_configuration,
     read_dispatch,
     write_configuration,
 )
-from felix_mlir.tasks.extract import cpu_limits
 
 module = configured_module(KINDS["matmul"])
 function = next(iter(configured_functions(module.operation).values()))

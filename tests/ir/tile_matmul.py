@@ -11,9 +11,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from configured import configured_module
 from ops import KINDS
 
-from felix_mlir.schedule import TileLevel, configured_functions, cpu_templates, read_configuration, read_dispatch
+from felix_mlir.schedule import (
+    TileLevel,
+    configured_functions,
+    cpu_limits,
+    cpu_templates,
+    read_configuration,
+    read_dispatch,
+)
 from felix_mlir.symbolic import Structure, tile, tile_symbolically, tuning_script
-from felix_mlir.tasks.extract import cpu_limits
 
 module = configured_module(KINDS["matmul"])
 function = next(iter(configured_functions(module.operation).values()))

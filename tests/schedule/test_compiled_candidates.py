@@ -13,7 +13,7 @@ from felix_mlir.compiler.process import run_compiler, tool_path
 from felix_mlir.importers import random_inputs
 from felix_mlir.measure import Program, Runner, Status, Timing, save_arrays
 from felix_mlir.schedule import LegalSpace, with_configuration
-from felix_mlir.tuning.task_tuner import task_tolerance
+from felix_mlir.tuning.programs import task_tolerance
 
 PER_KIND = 3
 

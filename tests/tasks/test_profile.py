@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from configured import CPU, write_flow
 
-from felix_mlir.apply import DEFAULT, build_model
+from felix_mlir.apply import DEFAULT, build_model, with_tasks
 from felix_mlir.tasks import extract_tasks, profile_dispatches
 
 LOOP = """
@@ -30,7 +30,7 @@ func.func @main(%a: tensor<128x128xf32>, %b: tensor<256x256xf32>) -> (tensor<128
 
 def test_a_dispatch_in_a_loop_weighs_what_it_takes(tmp_path):
     flow, module = write_flow(LOOP, tmp_path), tmp_path / "loop.vmfb"
-    assert build_model(flow, DEFAULT, CPU, {}, module, 120).outcome.ok
+    assert build_model(flow, with_tasks("", CPU, DEFAULT), module, 120).outcome.ok
     inputs = ["--function=main", "--input=128x128xf32=0.001", "--input=256x256xf32=1"]
     profile = profile_dispatches(module, inputs, CPU.device, 0.1)
     tasks = {task.iteration_space: task for task in extract_tasks(flow, CPU, tmp_path / "tasks")}

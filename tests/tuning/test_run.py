@@ -61,7 +61,7 @@ def test_a_run_leaves_a_complete_result_and_a_second_one_measures_nothing(model,
     assert report["speedup"] > 0.9
     assert report["largest_relative_error"] <= report["tolerance"] <= 1.3e-4
     assert report == json.loads((out / "report.json").read_text())
-    for name in ("tuned.vmfb", "default.vmfb", "records.db", "manifest.json"):
+    for name in ("tuned.vmfb", "default.vmfb", "records.db", "manifest.json", "configurations.mlir"):
         assert (out / name).is_file(), name
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["target"] == "cpu"
@@ -138,7 +138,7 @@ def test_faulty_candidates_end_in_their_status_and_the_run_goes_on(model, tmp_pa
     monkeypatch.setattr(session, "Builder", FaultyBuilder)
     monkeypatch.setattr(session, "_CANDIDATE_TIMEOUT_S", 15.0)
     monkeypatch.setattr(session, "Runner", partial(Runner, command=worker))
-    monkeypatch.setattr(task_tuner, "_RUN_TIMEOUT_S", 6.0)
+    monkeypatch.setattr(task_tuner, "RUN_TIMEOUT_S", 6.0)
     report = tune(model, tmp_path / "out", 12)
     statuses = Counter(status for *_, status in candidates(tmp_path / "out"))
     assert statuses == {
@@ -286,14 +286,14 @@ def test_a_tuned_model_that_fails_is_dropped_with_a_note(model, tmp_path, monkey
     monkeypatch.setattr(model_stage, "_RUN_TIMEOUT_S", 10.0)
     original = finish.build_model
 
-    def spoil(flow, alternative, target, configurations, output, timeout_s):
-        build = original(flow, alternative, target, configurations, output, timeout_s)
+    def spoil(flow, tuned, output, timeout_s):
+        build = original(flow, tuned, output, timeout_s)
         output.with_name(f"{output.name}.{fault}").touch()
         if fault == "compile":
             failed = replace(build.outcome, status=BuildStatus.COMPILE_ERROR, message="injected")
             return replace(build, outcome=failed)
         if fault == "landing":
-            return replace(build, landing=dict.fromkeys(build.landing, "injected"))
+            return replace(build, not_landed={task.id: "did not land" for task in tuned.tasks})
         return build
 
     monkeypatch.setattr(finish, "build_model", spoil)
@@ -307,7 +307,10 @@ def test_a_tuned_model_that_fails_is_dropped_with_a_note(model, tmp_path, monkey
 
 
 def choose_any(self, default, candidates, rest):
-    return task_tuner.Choice(candidates[0], self._configuration(candidates[0]), 1e-3, 1e-3, 1.0, (1.0, 1.0))
+    return task_tuner.Choice(
+        candidate=candidates[0], configuration=self._programs.configuration(candidates[0]), default_s=1e-3,
+        chosen_s=1e-3, ratio=1.0, interval=(1.0, 1.0),
+    )  # fmt: skip
 
 
 @pytest.mark.usefixtures("two_alternatives")

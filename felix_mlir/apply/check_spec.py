@@ -1,0 +1,54 @@
+"""Compiling with a stock iree-compile and a tuning spec, and reading back what of it is in the module."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from iree.compiler import ir
+
+from felix_mlir.apply.tuned import read_for_target
+from felix_mlir.compiler.process import BuildOutcome, run_compiler, tool_path
+from felix_mlir.errors import RequestError, WorkError
+from felix_mlir.importers import load_model
+from felix_mlir.passes.apply_tuned import Landing, check_tuned
+from felix_mlir.passes.tuning_spec import FILE_NAME, LIBRARY_FLAG
+from felix_mlir.target import parse_target
+
+_TIMEOUT_S = 900.0
+# Weights are not looked at; written out they would take most of the time.
+_READ_BACK = ("--compile-to=executable-configurations", "--iree-codegen-add-tuner-attributes",
+              "--mlir-elide-elementsattrs-if-larger=16", "--mlir-elide-resource-strings-if-larger=16")  # fmt: skip
+
+
+def compile_by_spec(source: str, target_name: str, directory: Path, output: Path) -> list[Landing]:
+    """Compile a model to `output` with iree-compile itself and the tuning_spec.mlir in `directory`.
+
+    Returns what became of each task of the result. Raises RequestError and WorkError as `compile_tuned` does.
+    """
+    target = parse_target(target_name)
+    tuned = read_for_target(directory, target)
+    spec = directory / FILE_NAME
+    if not spec.is_file():
+        raise RequestError(f"{directory} holds no {FILE_NAME}: run felix-mlir tune MODEL --out {directory}")
+    with tempfile.TemporaryDirectory(prefix="felix-mlir-") as folder:
+        model = load_model(source, Path(folder))
+        flags = (*target.compile_flags, *model.compile_flags(), *tuned.model_flags, f"{LIBRARY_FLAG}={spec}")
+        configured, module = Path(folder) / "configured.mlir", Path(folder) / "model.vmfb"
+        _checked(_compile(model.mlir, flags, module))
+        _checked(_compile(model.mlir, (*flags, *_READ_BACK), configured))
+        with ir.Context():
+            landings = check_tuned(ir.Module.parse(configured.read_text()).operation, tuned)
+        output.write_bytes(module.read_bytes())
+    return landings
+
+
+def _compile(source: Path, flags: Sequence[str], output: Path) -> BuildOutcome:
+    return run_compiler([tool_path("iree-compile"), str(source), *flags, "-o", str(output)], _TIMEOUT_S)
+
+
+def _checked(outcome: BuildOutcome) -> None:
+    if not outcome.ok:
+        raise WorkError(f"{outcome.message} (reproduce: {shlex.join(outcome.command)})")
