@@ -48,8 +48,9 @@ class Finder:
         self._handles: dict[ir.Operation, ir.Value] = {}
         self._pending: list[ir.Operation] = []
 
-    def find(self, root: ir.Value, wanted: Sequence[ir.Operation]) -> list[ir.Value]:
-        """Follow the dispatch in the function `root` is a handle to; returns handles to that and to `wanted`."""
+    def find(self, wanted: Sequence[ir.Operation]) -> list[ir.Value]:
+        """Follow the dispatch in the function the script is run on; returns handles to the ops `wanted`."""
+        root = self._script.argument
         ends = self._ends()
         handles = self._script.split(self._matching(root, {op.name for op in ends}), len(ends))
         for op, handle in zip(ends, handles, strict=True):
@@ -64,7 +65,7 @@ class Finder:
             if names:
                 number = sum(op.name in names for op in walk(self._function))
                 self._script.check_count(self._matching(root, names), number)
-        return [root, *(self._handles[op] for op in wanted)]
+        return [self._handles[op] for op in wanted]
 
     def _ends(self) -> list[ir.Operation]:
         """Return the ops that write the results: stores of tensors or, in a copy, a linalg op on buffers."""
@@ -127,7 +128,7 @@ class Finder:
             # Weights small enough to be in the dispatch are data, not structure.
             self._script.check_name(handle, op.name)
             return
-        if not uses_outside and not has_buffers and op.name != _INDEX:
+        if list(op.regions) and not uses_outside and not has_buffers:
             self._script.check_ops(handle, [op], list(dict.fromkeys(op.operands)), _CHOSEN)
             return
         attributes = {name: op.attributes[name] for name in op.attributes if name not in _CHOSEN}
@@ -185,6 +186,8 @@ class Finder:
         if pattern:
             inputs = [self._script.check_ops(self._script.producer(user, number), list(pattern), list(leaves))]
         for leaf, path in leaves.items():
+            if isinstance(leaf.owner, ir.Block):
+                continue
             handle = user
             for position in path[:-1]:
                 handle = self._script.producer(handle, position)

@@ -1,4 +1,4 @@
-"""Named sequences of the transform dialect, written op by op."""
+"""Transform ops that look at a function, written one by one."""
 
 from __future__ import annotations
 
@@ -33,52 +33,50 @@ def _fill(
 
 
 class Script:
-    """A named sequence that takes and returns handles to ops; it is in no module."""
+    """A block of transform ops; `argument` is a handle to what it is run on."""
 
-    def __init__(self, name: str, arguments: int, results: int, effect: str = "readonly") -> None:
+    def __init__(self, block: ir.Block) -> None:
+        self._block = block
         self._any_op = ir.Type.parse("!transform.any_op")
         self._any_value = ir.Type.parse("!transform.any_value")
         self._integer = ir.Type.parse("!transform.param<i64>")
-        kind = ir.FunctionType.get([self._any_op] * arguments, [self._any_op] * results)
-        self._op = ir.Operation.create(
-            "transform.named_sequence",
-            regions=1,
-            attributes={
-                "sym_name": ir.StringAttr.get(name),
-                "function_type": ir.TypeAttr.get(kind),
-                "arg_attrs": ir.Attribute.parse(f"[{', '.join([f'{{transform.{effect}}}'] * arguments)}]"),
-            },
-        )
-        self._block = self._op.regions[0].blocks.append(*kind.inputs)
+
+    @staticmethod
+    def of_library(library: ir.Module, name: str) -> Script:
+        """Return the block of a new named sequence in a library, which uses up the handle it is given."""
+        kind = ir.FunctionType.get([ir.Type.parse("!transform.any_op")], [])
+        attributes = {
+            "sym_name": ir.StringAttr.get(name),
+            "function_type": ir.TypeAttr.get(kind),
+            "arg_attrs": ir.Attribute.parse("[{transform.consumed}]"),
+        }
+        with ir.InsertionPoint(library.body):
+            op = ir.Operation.create("transform.named_sequence", regions=1, attributes=attributes)
+        return Script(op.regions[0].blocks.append(*kind.inputs))
 
     @property
-    def arguments(self) -> list[ir.Value]:
-        return list(self._block.arguments)
+    def argument(self) -> ir.Value:
+        return self._block.arguments[0]
 
-    def finish(self, results: Sequence[ir.Value] = ()) -> ir.Operation:
-        """Return the sequence, which returns these handles."""
+    def end(self, results: Sequence[ir.Value] = ()) -> None:
         self._add("transform.yield", results)
-        return self._op
 
-    def include(self, name: str, arguments: Sequence[ir.Value], results: int) -> list[ir.Value]:
-        """Run another sequence; a failure in it is one of this sequence."""
-        mode = ir.Attribute.parse("1 : i32")
-        attributes = {"target": ir.FlatSymbolRefAttr.get(name), "failure_propagation_mode": mode}
-        return list(self._add("transform.include", arguments, [self._any_op] * results, attributes).results)
+    def discard(self) -> None:
+        """Take back the block, and what it is in."""
+        self._block.owner.operation.erase()
+
+    def attempts(self, handle: ir.Value) -> Script:
+        """Return a block to run on an op, in which every op is run whether or not those before it failed."""
+        return self._sequence(handle, "2 : i32")
+
+    def attempt(self, handle: ir.Value) -> Script:
+        """Return a block to run on an op; it fails when one of its ops does."""
+        return self._sequence(handle, "1 : i32")
 
     def run_pass(self, handle: ir.Value, name: str) -> ir.Value:
         """Run a pass on an op; the handle to it is used up and there is a new one."""
         return self._add("transform.apply_registered_pass", [handle], [self._any_op],
                          {"pass_name": ir.StringAttr.get(name), "options": ir.DictAttr.get({})}).result  # fmt: skip
-
-    def foreach_match(self, handle: ir.Value, sequences: Mapping[str, str]) -> None:
-        """Run on the op, and on those in it, the sequence of the first matcher that does not fail; uses it up."""
-        attributes = {
-            "restrict_root": ir.UnitAttr.get(),
-            "matchers": ir.ArrayAttr.get([ir.FlatSymbolRefAttr.get(name) for name in sequences]),
-            "actions": ir.ArrayAttr.get([ir.FlatSymbolRefAttr.get(name) for name in sequences.values()]),
-        }
-        self._add("transform.foreach_match", [handle], [self._any_op], attributes)
 
     def annotate(self, handle: ir.Value, name: str, value: str) -> None:
         parameter = self._add("transform.param.constant", [], [ir.Type.parse("!transform.any_param")],
@@ -140,14 +138,41 @@ class Script:
         Attributes named in `without` do not count.
         """
         name = "transform.iree.match.cast_compatible_dag_from_root"
-        op = self._add(name, [handle], [self._any_value, self._any_value], regions=1)
-        _fill(op, pattern, inputs, without)
-        return op.results[0]
+        return self._check(handle, name, [self._any_value, self._any_value], pattern, inputs, without).results[0]
 
     def check_regions(self, handle: ir.Value, pattern: ir.Operation, without: Sequence[str] = ()) -> None:
         """Fail unless the op has the regions of `pattern`; attributes named in `without` are not written."""
-        op = self._add("transform.iree.match.regions", [handle], regions=1)
-        _fill(op, [pattern], list(dict.fromkeys(pattern.operands)), without)
+        inputs = list(dict.fromkeys(pattern.operands))
+        self._check(handle, "transform.iree.match.regions", [], [pattern], inputs, without)
+
+    def _check(
+        self, handle: ir.Value, name: str, results: Sequence[ir.Type],
+        pattern: Sequence[ir.Operation], inputs: Sequence[ir.Value], without: Sequence[str],
+    ) -> ir.Operation:  # fmt: skip
+        """Add a matcher with a region, in a block of its own.
+
+        The compiler parses a library under a lock, and verifies ops that are isolated from above, like this one, in
+        parallel if an op holds two of them. Threads that wait for that take up other work, and with it the same lock.
+        """
+        inner = self._nested("transform.foreach", handle, results)
+        matcher = inner._add(name, [inner.argument], results, regions=1)
+        _fill(matcher, pattern, inputs, without)
+        inner.end(matcher.results)
+        return inner._block.owner.operation
+
+    def _sequence(self, handle: ir.Value, mode: str) -> Script:
+        attributes = {
+            "failure_propagation_mode": ir.Attribute.parse(mode),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0]),
+        }
+        return self._nested("transform.sequence", handle, [], attributes)
+
+    def _nested(
+        self, name: str, handle: ir.Value, results: Sequence[ir.Type],
+        attributes: Mapping[str, ir.Attribute] | None = None,
+    ) -> Script:  # fmt: skip
+        op = self._add(name, [handle], results, attributes, 1)
+        return Script(op.regions[0].blocks.append(self._any_op))
 
     def _value(self, name: str, handle: ir.Value, number: int) -> ir.Value:
         position = {"raw_position_list": ir.DenseI64ArrayAttr.get([number])}

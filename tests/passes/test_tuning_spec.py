@@ -119,11 +119,7 @@ def test_isolated_tasks_are_found_in_their_model(tmp_path):
 
 
 def test_configurations_land_on_a_gpu(tmp_path):
-    kinds = {
-        "conv2d_nchw": KINDS["conv2d_nchw"],
-        "half": matmul(64, 96, 128, element="f16"),
-        "softmax": KINDS["softmax"],
-    }
+    kinds = {name: KINDS[name] for name in ("conv2d_nchw", "matmul_f16", "layer_norm")}
     (source := tmp_path / "model.mlir").write_text(joined(kinds))
     default = read(source, "default", None, CUDA)
     configured = (tmp_path / "default.out.mlir").read_text()
@@ -158,11 +154,12 @@ def test_what_is_not_carried_is_said(tmp_path):
     model = Compiled(joined({"softmax": KINDS["softmax"], "conditional": CONDITIONAL}), tmp_path)
     softmax_task, conditional = model.task("softmax"), model.task("conditional")
     short = ConfigurationAttributes(softmax_task.attributes.translation_info, ())
-    wrong = SpecTask("wrong", softmax_task.configured, short)
-    spec = tuning_spec([conditional, softmax_task, wrong], CPU.compile_flags)
-    assert list(spec.uncarried) == [conditional.id, "wrong"]
+    wrong, again = (SpecTask(id_, softmax_task.configured, short) for id_ in ("wrong", "again"))
+    spec = tuning_spec([conditional, wrong, softmax_task, again], CPU.compile_flags)
+    assert list(spec.uncarried) == [conditional.id, "wrong", "again"]
     assert "nested regions" in spec.uncarried[conditional.id]
     assert "the configuration is for 0" in spec.uncarried["wrong"]
+    assert f"task {softmax_task.id} is for the same dispatch" in spec.uncarried["again"]
     for id_, reason in spec.uncarried.items():
         assert f"// Task {id_} is not in this file: {reason}." in spec.text
     assert read(model.source, "rest", spec) == model.expected([softmax_task])

@@ -210,9 +210,9 @@ def test_a_dispatch_without_features_is_refused_with_the_reason(task, monkeypatc
     from felix_mlir.features import UnsupportedNestError
     from felix_mlir.search import UnsearchableError
 
-    def refuse(nest):
+    def refuse(nest, template):
         raise UnsupportedNestError("two loops of one dimension")
 
-    monkeypatch.setattr(encoder, "derive_cpu_features", refuse)
+    monkeypatch.setattr(encoder, "derive_features", refuse)
     with pytest.raises(UnsearchableError, match="two loops of one dimension"):
         GradientSearcher(make_problem(task), 0)
