@@ -8,7 +8,7 @@ off the jump" (see `relaxed`) and exact integer arithmetic well defined: `ceilin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -117,7 +117,7 @@ class Tape:
             return node, self.constant(1)
         ratio: Any = sympy.together(expression)
         top, bottom = ratio.as_numer_denom()
-        if not bottom.is_positive:
+        if not _is_positive(bottom):
             raise UnsupportedExpressionError(f"the denominator {bottom} is not known to be positive")
         numerator, denominator = self.lower(top), self.lower(bottom)
         if not (self.nodes[numerator].is_integral and self.nodes[denominator].is_integral):
@@ -260,3 +260,22 @@ class Tape:
         a = a if q == one else self.apply(Op.MULTIPLY, a, q)
         b = b if p == one else self.apply(Op.MULTIPLY, b, p)
         return a, b
+
+
+def _is_positive(expression: Any) -> bool:
+    """Whether an expression is known to be above 0, as sympy does not see of a window's `a + b - 1` of sizes."""
+    if expression.is_positive:
+        return True
+    above = {size: 1 + sympy.Dummy(nonnegative=True) for size in _sizes(expression)}
+    terms = [term.as_coeff_Mul() for term in sympy.Add.make_args(sympy.expand(expression.xreplace(above)))]
+    is_nonnegative = all(coefficient.is_nonnegative and rest.is_nonnegative for coefficient, rest in terms)
+    return is_nonnegative and any(coefficient.is_positive and rest.is_positive for coefficient, rest in terms)
+
+
+def _sizes(expression: Any) -> Iterator[Any]:
+    """Yield the parts of a polynomial that are positive integers."""
+    if expression.is_Add or expression.is_Mul or (expression.is_Pow and expression.exp.is_Integer):
+        for part in expression.args:
+            yield from _sizes(part)
+    elif expression.is_positive and expression.is_integer and not expression.is_number:
+        yield expression

@@ -25,6 +25,7 @@ CONSTRUCTS: dict[str, sympy.Basic] = {
     "ceiling": sympy.ceiling(N / X),
     "floor": sympy.floor((N + Y) / X),
     "floor of a ratio": sympy.floor(N / (X * Y) + sympy.Rational(1, 3)),
+    "floor over a window": sympy.floor(8 * N / (2 * X * (sympy.Min(3, X) + Y - 1) + Y)),
     "nested": sympy.ceiling(sympy.ceiling(N / X) / Y),
     "mod": sympy.Mod(N, X),
     "nested mod": sympy.Mod(sympy.Mod(N, X), Y),
@@ -179,7 +180,7 @@ def test_equal_subexpressions_are_evaluated_once():
     assert len(both.tape.nodes) == len(alone.tape.nodes) + 1
 
 
-@pytest.mark.parametrize("expression", [sympy.sin(X), sympy.floor(sympy.log(X))])
+@pytest.mark.parametrize("expression", [sympy.sin(X), sympy.floor(sympy.log(X)), sympy.floor(N / (X - Y))])
 def test_what_a_program_cannot_hold_is_refused(expression):
     with pytest.raises(UnsupportedExpressionError):
         Program([("bad", expression)], ("X",))
