@@ -10,7 +10,7 @@ demo: $(STAMP)
 	$(BIN)/felix-mlir tune examples/models/mobilenet_block.py:build --target cpu --budget 100s --out build/demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 	$(BIN)/lit -sv tests/ir
 
 lint: $(STAMP)

@@ -21,6 +21,14 @@ if os.environ.get("CI"):
     settings.load_profile("ci")
 
 
+_LONGEST = ("tuning", "cli", "schedule")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first: of several processes none then works on alone at the end."""
+    items.sort(key=lambda item: item.path.parent.name not in _LONGEST)
+
+
 @dataclass(frozen=True)
 class KindTasks:
     """The tasks of one op of `KINDS`."""
