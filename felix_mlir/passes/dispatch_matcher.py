@@ -155,10 +155,12 @@ class Finder:
         used: dict[ir.Value, None] = {}
         inputs: list[ir.Value] = []
         for number, value in enumerate(body[-1].operands):
-            if not isinstance(value.owner, ir.Block):
+            if isinstance(value.owner, ir.Block):
+                leaves, handles = [value], [self._script.operand(end, number)]
+            else:
                 leaves, handles = self._check_expression(value, end, number, body)
-                used |= dict.fromkeys(leaves)
-                inputs += handles
+            used |= dict.fromkeys(leaves)
+            inputs += handles
         if len(inputs) > 1:
             self._script.check_distinct(inputs, len(used))
 
