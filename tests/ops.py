@@ -59,3 +59,13 @@ KINDS: dict[str, str] = {
     "transpose": transpose(197, 100),
     "matmul_f16": matmul(64, 96, 128, element="f16"),
 }
+
+# A product added to INIT, which whoever uses it replaces by a number.
+ACCUMULATING_MATMUL = """
+func.func @main(%a: tensor<32x32xf32>, %b: tensor<32x32xf32>) -> tensor<32x32xf32> {
+  %init = arith.constant dense<INIT> : tensor<32x32xf32>
+  %c = linalg.matmul ins(%a, %b : tensor<32x32xf32>, tensor<32x32xf32>)
+                     outs(%init : tensor<32x32xf32>) -> tensor<32x32xf32>
+  return %c : tensor<32x32xf32>
+}
+"""

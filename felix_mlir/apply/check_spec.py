@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +28,7 @@ def compile_by_spec(source: str, target_name: str, directory: Path, output: Path
     Returns what became of each task of the result. Raises RequestError and WorkError as `compile_tuned` does.
     """
     target = parse_target(target_name)
-    tuned = read_for_target(directory, target)
+    tuned = read_for_target(directory, target, output)
     spec = directory / FILE_NAME
     if not spec.is_file():
         raise RequestError(f"{directory} holds no {FILE_NAME}: run felix-mlir tune MODEL --out {directory}")
@@ -51,4 +50,4 @@ def _compile(source: Path, flags: Sequence[str], output: Path) -> BuildOutcome:
 
 def _checked(outcome: BuildOutcome) -> None:
     if not outcome.ok:
-        raise WorkError(f"{outcome.message} (reproduce: {shlex.join(outcome.command)})")
+        raise WorkError(outcome.failure)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,11 +29,16 @@ class Applied:
     parameters: Path | None
 
 
-def read_for_target(directory: Path, target: Target) -> Tuned:
-    """Read a result; raises RequestError for one of another target or compiler."""
+def read_for_target(directory: Path, target: Target, output: Path) -> Tuned:
+    """Read a result to compile to `output`.
+
+    Raises RequestError for one of another target or compiler, and for an output that is a directory.
+    """
     tuned = read_tuned(directory, version("iree-base-compiler"))
     if tuned.target != target.name:
         raise RequestError(f"{directory} was tuned for {tuned.target}, not {target.name}: tune for {target.name}")
+    if output.is_dir():
+        raise RequestError(f"{output} is a directory: name the module to write")
     return tuned
 
 
@@ -45,9 +49,7 @@ def compile_tuned(source: str, target_name: str, directory: Path, output: Path) 
     compiler fails or a configuration does not land.
     """
     target = parse_target(target_name)
-    tuned = read_for_target(directory, target)
-    if output.is_dir():
-        raise RequestError(f"{output} is a directory: name the module to write")
+    tuned = read_for_target(directory, target, output)
     work = output.absolute().with_name(f".{output.name}.work")
     try:
         model = load_model(source, work)
@@ -57,7 +59,7 @@ def compile_tuned(source: str, target_name: str, directory: Path, output: Path) 
             raise RequestError(f"iree-compile rejects {source}: {outcome.message}")
         build = build_model(flow, tuned, work / "model.vmfb", _TIMEOUT_S)
         if not build.outcome.ok:
-            raise WorkError(f"{build.outcome.message} (reproduce: {shlex.join(build.outcome.command)})")
+            raise WorkError(build.outcome.failure)
         if tuned.tasks and set(build.missing) == {task.id for task in tuned.tasks}:
             near = "".join(f"\n  task {id_} {why}" for id_, why in build.missing.items())
             raise RequestError(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import io
 import lzma
-import os
 import tarfile
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
+from felix_mlir.atomic import replacing
 from felix_mlir.bundle.format import BundleFile, Manifest
 from felix_mlir.bundle.run_bundle import HASH_NAME, MANIFEST_NAME, MAX_BYTES
 from felix_mlir.errors import RequestError
@@ -52,19 +52,15 @@ def write_archive(path: Path, manifest: Manifest, sources: Mapping[str, Path]) -
         raise RequestError(f"the bundle would have more than {MAX_BYTES >> 30} GiB: ask for fewer candidates")
     text = manifest.to_json().encode()
     digest = hashlib.sha256(text).hexdigest()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with (
-            _compressed(temporary, path.name) as stream,
-            tarfile.open(fileobj=stream, mode="w|", format=tarfile.USTAR_FORMAT) as tar,
-        ):
-            _add(tar, HASH_NAME, f"{digest}  {MANIFEST_NAME}\n".encode())
-            _add(tar, MANIFEST_NAME, text)
-            for name in manifest.files:
-                _add(tar, name, sources[name].read_bytes())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with (
+        replacing(path) as partial,
+        _compressed(partial, path.name) as stream,
+        tarfile.open(fileobj=stream, mode="w|", format=tarfile.USTAR_FORMAT) as tar,
+    ):
+        _add(tar, HASH_NAME, f"{digest}  {MANIFEST_NAME}\n".encode())
+        _add(tar, MANIFEST_NAME, text)
+        for name in manifest.files:
+            _add(tar, name, sources[name].read_bytes())
     return digest
 
 

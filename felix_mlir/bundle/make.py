@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from felix_mlir.apply import DEFAULT, compile_to_flow
 from felix_mlir.bundle import measuring, run_bundle
 from felix_mlir.bundle.archive import check_output, describe_file, write_archive
 from felix_mlir.bundle.format import BundleCandidate, BundleTask, Manifest
 from felix_mlir.errors import RequestError, WorkError
-from felix_mlir.importers import load_model
 from felix_mlir.measure import worker
 from felix_mlir.report import Progress
 from felix_mlir.search import (
@@ -27,10 +24,10 @@ from felix_mlir.search import (
     UnsearchableError,
     gradient_searcher,
 )
-from felix_mlir.target import Target, parse_target
-from felix_mlir.tasks import Task, TunableTask, extract_tasks
-from felix_mlir.tuning.model_stage import FIRST_COMPILE_TIMEOUT_S
-from felix_mlir.tuning.programs import TaskPrograms, repeats_of, search_problem, task_tolerance
+from felix_mlir.target import parse_target
+from felix_mlir.tasks import Task, TunableTask
+from felix_mlir.tuning.inspect import read_tasks
+from felix_mlir.tuning.programs import TaskPrograms, repeats_of, search_problem, search_seed, task_tolerance
 from felix_mlir.tuning.session import Session, open_session
 from felix_mlir.tuning.workspace import Workspace
 
@@ -72,7 +69,7 @@ def make_bundle(
         if target.note:
             progress.stage(target.note)
         progress.stage(f"finding the tasks of {source}")
-        tasks = _tasks(source, target, workspace.work)
+        tasks = read_tasks(source, target.name, workspace.work)
         left_out = {task.id: task.reason for task in tasks if task.tunable is None}
         sources: dict[str, Path] = {}
         made: list[BundleTask] = []
@@ -82,7 +79,7 @@ def make_bundle(
             progress.stage(f"compiling candidates of {task.kind} {task.id}")
             maker = _TaskMaker(task, task.tunable, session, workspace.work / "tasks" / task.id)
             try:
-                made.append(maker.make(candidates, searcher, seed + int(task.id[:8], 16)))
+                made.append(maker.make(candidates, searcher, search_seed(seed, task.id)))
             except WorkError as error:
                 left_out[task.id] = str(error)
                 continue
@@ -97,16 +94,6 @@ def make_bundle(
         files = {name: describe_file(path) for name, path in sources.items()}
         digest = write_archive(output, Manifest(source, target, tuple(made), left_out, files), sources)
     return MadeBundle(digest, {task.id: len(task.candidates) for task in made}, left_out)
-
-
-def _tasks(source: str, target: Target, folder: Path) -> list[Task]:
-    flow = folder / "flow.mlirbc"
-    outcome = compile_to_flow(
-        load_model(source, folder / "model"), DEFAULT.flags, target, flow, FIRST_COMPILE_TIMEOUT_S
-    )
-    if not outcome.ok:
-        raise RequestError(f"iree-compile rejects {source}: {outcome.message}")
-    return extract_tasks(flow, target, folder / "tasks")
 
 
 def bundled_code() -> dict[str, Path]:
@@ -137,7 +124,7 @@ class _TaskMaker:
         job = self._programs.default
         (outcome,) = self._session.builder.build([job])
         if not outcome.ok:
-            raise WorkError(f"building it alone: {outcome.message} (reproduce: {shlex.join(outcome.command)})")
+            raise WorkError(f"building it alone: {outcome.failure}")
         problem = search_problem(self._task.id, self._tunable, self._session.cost_model)
         searcher = self._searcher(problem, factory, seed)
         # What a search begins with is the default, if a template can express it: it must not be compiled twice.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -44,6 +45,11 @@ class BuildOutcome:
     @property
     def ok(self) -> bool:
         return self.status is BuildStatus.OK
+
+    @property
+    def failure(self) -> str:
+        """What went wrong and how to see it again, in one line."""
+        return f"{self.message} (reproduce: {shlex.join(self.command)})"
 
 
 def tool_path(name: str) -> str:

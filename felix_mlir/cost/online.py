@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from torch import Tensor
 
+from felix_mlir.cost.encoder import ScheduleEncoder
 from felix_mlir.cost.inputs import NestInputs
 from felix_mlir.cost.machine import AnyMachine
 from felix_mlir.cost.model import AdaptedModel, CostModel
+from felix_mlir.schedule import ScheduleTemplate
 
 # What was measured on other ops says something of this machine, but less than what was measured on the op itself.
 _OTHER_TASK = 0.1
@@ -20,6 +24,18 @@ class OnlineModel:
         self.model = model
         self.machine = machine
         self._measured: dict[str, list[tuple[NestInputs, Tensor]]] = {}
+        self._encoders: dict[int, ScheduleEncoder] = {}
+
+    def encoder(self, template: ScheduleTemplate, configured: Path, vector_bytes: int) -> ScheduleEncoder:
+        """Return the encoder of a template, always the same one: what it has derived costs seconds.
+
+        `configured` is the program it schedules, for vector registers of `vector_bytes`.
+        """
+        key = id(template)  # An encoder holds its template, so that the number stays its own.
+        if key not in self._encoders:
+            machine = self.machine.with_vectors_of(vector_bytes)
+            self._encoders[key] = ScheduleEncoder(template, configured, machine)
+        return self._encoders[key]
 
     def observe(self, task: str, inputs: NestInputs, log_latency: Tensor) -> None:
         """Take in measured candidates of a task: `log_latency` [n], the log of seconds per launch."""

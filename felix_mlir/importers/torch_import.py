@@ -15,9 +15,9 @@ from torch_mlir import ir
 from torch_mlir.dialects import torch as torch_dialect
 from torch_mlir.extras.fx_importer import FxImporter
 
+from felix_mlir.atomic import replacing
 from felix_mlir.compiler.process import run_compiler, tool_path
 from felix_mlir.errors import RequestError
-from felix_mlir.importers.atomic import replacing
 from felix_mlir.importers.messages import blaming
 from felix_mlir.importers.model import EMBED_LIMIT_BYTES, Model
 from felix_mlir.importers.torch_export import TorchProgram

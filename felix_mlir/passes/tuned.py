@@ -17,6 +17,7 @@ from pathlib import Path
 
 from iree.compiler import ir
 
+from felix_mlir.atomic import replacing
 from felix_mlir.errors import RequestError
 from felix_mlir.passes.extract_tasks import ExtractedTask
 from felix_mlir.schedule import ConfigurationAttributes
@@ -84,9 +85,8 @@ def read_tuned(path: Path, compiler: str) -> Tuned:
 
 def write_tuned(tuned: Tuned, path: Path) -> None:
     """Write a result where `read_tuned` finds it, whole or not at all; `path` is the file."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(to_text(tuned))
-    temporary.replace(path)
+    with replacing(path) as partial:
+        partial.write_text(to_text(tuned))
 
 
 def to_text(tuned: Tuned) -> str:

@@ -87,21 +87,6 @@ class Configuration:
         """Return how many workgroups code of this configuration launches."""
         return trips(dispatch.root.extents, self.ops[dispatch.root_index].get(TileLevel.DISTRIBUTION, ()))
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "pipeline": self.pipeline,
-            "ops": [{level.value: list(sizes) for level, sizes in op.items()} for op in self.ops],
-        }
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Configuration:
-        return Configuration(
-            data["pipeline"],
-            tuple(
-                {TileLevel(level): tuple(int(s) for s in sizes) for level, sizes in op.items()} for op in data["ops"]
-            ),
-        )
-
 
 def trips(extents: Sequence[int], sizes: Sequence[int]) -> int:
     """Return how many tiles of `sizes` (0 for a loop that is not tiled) there are in loops of `extents`."""

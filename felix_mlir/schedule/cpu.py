@@ -15,7 +15,7 @@ import sympy
 
 from felix_mlir.schedule.configuration import Configuration, Level, TileLevel
 from felix_mlir.schedule.dispatch import PARALLEL, REDUCTION, ComputeOp, Dispatch, UnsupportedDispatchError
-from felix_mlir.schedule.template import Constraint, Knob, ScheduleTemplate, Size, knob_symbol
+from felix_mlir.schedule.template import Constraint, Knob, ScheduleTemplate, Size, all_of, any_of, symbolic
 
 DOUBLE_TILING = "DoubleTilingExpert"
 CONV_DECOMPOSE = "ConvTileAndDecomposeExpert"
@@ -194,7 +194,7 @@ def _nesting(template: ScheduleTemplate) -> Iterable[Constraint]:
         fills = sympy.Eq(sympy.Mod(outer.symbol, knob.symbol), 0)
         yield Constraint(
             f"{knob.name} must divide {outer.name}, or {outer.name} be the whole loop ({knob.extent})",
-            _or(fills, whole),
+            any_of(fills, whole),
         )
 
 
@@ -215,7 +215,7 @@ def _vector_sizes(template: ScheduleTemplate, limits: CpuLimits) -> Iterable[Con
             size = _bytes(op, tiles, (TileLevel.CACHE_PARALLEL,))
             yield Constraint(
                 f"with the reduction split, one cache tile of {op.name} must stay under {limit} bytes",
-                _or(_and(*whole), sympy.Lt(size, limit)),
+                any_of(all_of(*whole), sympy.Lt(size, limit)),
             )
 
 
@@ -230,7 +230,7 @@ def _accumulators_on_the_stack(template: ScheduleTemplate, limits: CpuLimits) ->
     size = _STACK_COPIES * _bytes(dispatch.root, tiles, (TileLevel.CACHE_PARALLEL,), PARALLEL)
     yield Constraint(
         f"with the reduction split, {_STACK_COPIES} cache tiles of accumulators must fit {limits.stack_bytes} bytes",
-        _or(_and(*whole), sympy.Le(size, limits.stack_bytes)),
+        any_of(all_of(*whole), sympy.Le(size, limits.stack_bytes)),
     )
 
 
@@ -247,7 +247,7 @@ def _bytes(
 ) -> sympy.Expr:
     """Bytes of one tile of an op (of its loops of one kind) at the innermost of `levels`, in its widest type."""
     loops = [loop for loop, loop_kind in enumerate(op.iterator_types) if kind in (None, loop_kind)]
-    elements = sympy.Mul(*(_symbolic(_tile(tiles, levels, loop, op.extents[loop])) for loop in loops))
+    elements = sympy.Mul(*(symbolic(_tile(tiles, levels, loop, op.extents[loop])) for loop in loops))
     return elements * (-(-op.element_bits // 8))
 
 
@@ -260,26 +260,13 @@ def _tile(tiles: Mapping[TileLevel, tuple[Size, ...]], levels: tuple[TileLevel, 
     return extent
 
 
-# sympy's own annotations do not say that relations are Boolean.
-def _or(*conditions: Any) -> Any:
-    return sympy.Or(*conditions)
-
-
-def _and(*conditions: Any) -> Any:
-    return sympy.And(*conditions)
-
-
-def _symbolic(size: Size) -> sympy.Expr:
-    return knob_symbol(size) if isinstance(size, str) else sympy.Integer(size)
-
-
 def _decomposable_window(template: ScheduleTemplate) -> Iterable[Constraint]:
     """The pipeline turns a 2-D window into 1-D ones: one output dimension and its window loop must be single."""
     root = template.dispatch.root
     tiles = template.tiles[template.dispatch.ops.index(root)]
     pairs = [
-        _and(
-            *(sympy.Eq(_symbolic(_tile(tiles, _VECTOR_LEVELS, loop, root.extents[loop])), 1) for loop in sorted(index))
+        all_of(
+            *(sympy.Eq(symbolic(_tile(tiles, _VECTOR_LEVELS, loop, root.extents[loop])), 1) for loop in sorted(index))
         )
         for operand in root.operands
         for index in operand.indices
@@ -288,5 +275,5 @@ def _decomposable_window(template: ScheduleTemplate) -> Iterable[Constraint]:
     if len(pairs) > 1:
         yield Constraint(
             "one pair of output and window loops must have vector tiles of 1, or the window cannot be decomposed",
-            _or(*pairs),
+            any_of(*pairs),
         )

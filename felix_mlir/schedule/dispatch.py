@@ -110,6 +110,11 @@ def configured_functions(module: ir.Operation) -> dict[str, ir.Operation]:
     return functions
 
 
+def executable_target(module: ir.Operation) -> str:
+    """Return the executable target of a configured module, as MLIR prints it."""
+    return next(str(op.attributes["target"]) for op in walk(module) if op.name == "hal.executable.variant")
+
+
 def configured_ops(function: ir.Operation) -> list[ir.Operation]:
     """Return the ops of a dispatch function that carry a lowering configuration, in program order."""
     return [op for op in walk(function) if LOWERING_CONFIG in op.attributes]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from iree.compiler import ir
 from typing_extensions import override
@@ -56,14 +55,6 @@ class GpuConfiguration(Configuration):
         """The matrix intrinsic it uses, "" for scalar code."""
         found = re.search(r"mma_kind = #iree_gpu\.\w+<(\w+)", " ".join(self.written.lowering_configs))
         return found.group(1) if found else ""
-
-    @override
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **super().to_json(),
-            "translation_info": self.written.translation_info,
-            "lowering_configs": list(self.written.lowering_configs),
-        }
 
 
 def read_gpu_configuration(function: ir.Operation) -> GpuConfiguration:

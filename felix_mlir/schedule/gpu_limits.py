@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from felix_mlir.schedule.dispatch import UnsupportedDispatchError, walk
+from felix_mlir.schedule.dispatch import UnsupportedDispatchError, executable_target
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class GpuLimits:
     """Limits of one workgroup, and what the target says of the chip (None where it does not).
 
     `arch` is the chip's name; `max_workgroup_sizes` are the threads along x, y and z, `max_threads` of all
-    together; `intrinsics` names the matrix instructions; `wgp_count` is the number of multiprocessors.
+    together; `intrinsics` names the matrix instructions.
     """
 
     arch: str
@@ -25,14 +25,16 @@ class GpuLimits:
     subgroup_sizes: tuple[int, ...]
     intrinsics: tuple[str, ...]
     max_load_instruction_bits: int | None = None
-    vgpr_space_bits: int | None = None
-    simds_per_wgp: int | None = None
-    wgp_count: int | None = None
+
+    @property
+    def threads_along_x(self) -> int:
+        """The most threads of a workgroup that has all of them along x."""
+        return min(self.max_threads, self.max_workgroup_sizes[0])
 
 
 def is_gpu_module(module: ir.Operation) -> bool:
     """Whether a configured module is compiled for a GPU."""
-    return "#iree_gpu.target<" in _target(module)
+    return "#iree_gpu.target<" in executable_target(module)
 
 
 def gpu_limits(module: ir.Operation) -> GpuLimits:
@@ -40,7 +42,7 @@ def gpu_limits(module: ir.Operation) -> GpuLimits:
 
     Raises UnsupportedDispatchError when it has no `#iree_gpu.target` or one that leaves a limit out.
     """
-    text = _target(module)
+    text = executable_target(module)
 
     def optional(key: str) -> int | None:
         match = re.search(rf"\b{key} = (\d+)", text)
@@ -67,11 +69,4 @@ def gpu_limits(module: ir.Operation) -> GpuLimits:
         subgroup_sizes=numbers("subgroup_size_choices"),
         intrinsics=tuple(re.findall(r"<(\w+)>", intrinsics.group(1))) if intrinsics else (),
         max_load_instruction_bits=optional("max_load_instruction_bits"),
-        vgpr_space_bits=optional("vgpr_space_bits"),
-        simds_per_wgp=optional("simds_per_wgp"),
-        wgp_count=optional("wgp_count"),
     )
-
-
-def _target(module: ir.Operation) -> str:
-    return next(str(op.attributes["target"]) for op in walk(module) if op.name == "hal.executable.variant")

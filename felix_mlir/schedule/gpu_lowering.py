@@ -15,7 +15,7 @@ import sympy
 
 from felix_mlir.schedule.configuration import GpuTileLevel
 from felix_mlir.schedule.dispatch import PARALLEL, ComputeOp, Operand
-from felix_mlir.schedule.template import Constraint
+from felix_mlir.schedule.template import Constraint, all_of, any_of
 
 # Copies to shared memory move this much at a time (kPreferredCopyNumBits in GPU/IR/DerivedConfigUtils.cpp).
 _COPY_BITS = 128
@@ -68,7 +68,7 @@ def _no_cut_tiles(root: ComputeOp, workgroup: Sequence[sympy.Expr]) -> Iterator[
     """
     for extent, size, kind in zip(root.extents, workgroup, root.iterator_types, strict=True):
         if kind == PARALLEL:
-            condition = _or(_divides(size, extent), sympy.Ge(size, extent))
+            condition = any_of(_divides(size, extent), sympy.Ge(size, extent))
             yield Constraint(f"tiles of {size} must divide the loop of {extent} trips, or be all of it", condition)
 
 
@@ -84,23 +84,14 @@ def _copies_spread_over_threads(
     at_once, elements, outer = threads * vector, sympy.Mul(*tile), sympy.Mul(*tile[:-1])
     # The innermost loops the threads cover at once: a part of a loop, whole loops, or all of them several times.
     covered = itertools.accumulate(reversed(tile), operator.mul)
-    full = [_or(_divides(size, at_once), _divides(at_once, size)) for size in covered]
-    evenly = _or(
-        _and(sympy.Le(at_once, elements), _divides(vector, tile[-1]), *full),
+    full = [any_of(_divides(size, at_once), _divides(at_once, size)) for size in covered]
+    evenly = any_of(
+        all_of(sympy.Le(at_once, elements), _divides(vector, tile[-1]), *full),
         # Too few elements for full vectors: each thread copies one smaller vector.
-        _and(sympy.Gt(at_once, elements), _divides(outer, threads)),
+        all_of(sympy.Gt(at_once, elements), _divides(outer, threads)),
     )
     yield Constraint(f"copies of {' x '.join(map(str, tile))} elements must spread evenly over the threads", evenly)
 
 
 def _divides(a: Any, b: Any) -> Any:
     return sympy.Eq(sympy.Mod(b, a), 0)
-
-
-# sympy's own annotations do not say that relations are Boolean.
-def _or(*conditions: Any) -> Any:
-    return sympy.Or(*conditions)
-
-
-def _and(*conditions: Any) -> Any:
-    return sympy.And(*conditions)

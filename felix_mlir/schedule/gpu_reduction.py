@@ -90,7 +90,7 @@ def _template(
 ) -> GpuTemplate:
     root, lanes = dispatch.root, chosen.lanes
     dim, extent = root.dims[chosen.loop], root.extents[chosen.loop]
-    most = min(limits.max_threads, limits.max_workgroup_sizes[0])
+    most = limits.threads_along_x
     widest = max(1, WIDEST_ACCESS_BITS // root.element_bits)
     # The lanes of a subgroup each take at least one element of a piece.
     pieces = {-(-size // lanes) * lanes for size in tile_sizes(extent)}

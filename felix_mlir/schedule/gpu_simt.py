@@ -19,7 +19,7 @@ from felix_mlir.schedule.dispatch import PARALLEL, ComputeOp, Dispatch
 from felix_mlir.schedule.gpu_configuration import GpuConfiguration, sizes_in, with_threads
 from felix_mlir.schedule.gpu_limits import GpuLimits
 from felix_mlir.schedule.gpu_template import GpuTemplate
-from felix_mlir.schedule.template import Constraint, Knob, Size, knob_symbol
+from felix_mlir.schedule.template import Constraint, Knob, Size, symbolic
 
 TILE_AND_FUSE = "TileAndFuse"
 
@@ -69,7 +69,7 @@ def _template(
     symbols = {knob.name: knob.symbol for knob in knobs}
     threads = sympy.Mul(
         *(
-            _symbolic(outer) / _symbolic(inner)
+            symbolic(outer) / symbolic(inner)
             for outer, inner in zip(tiles[GpuTileLevel.WORKGROUP], tiles[GpuTileLevel.THREAD], strict=True)
             if inner != 0
         )
@@ -158,7 +158,7 @@ def _nesting(knobs: tuple[Knob, ...]) -> Iterator[Constraint]:
 
 
 def _thread_count(threads: sympy.Expr, root: ComputeOp, limits: GpuLimits, subgroup: int) -> Iterator[Constraint]:
-    most = min(limits.max_threads, limits.max_workgroup_sizes[0])
+    most = limits.threads_along_x
     yield Constraint(f"a workgroup must have at most {most} threads", sympy.Le(threads, most))
     parallel = [extent for extent, kind in zip(root.extents, root.iterator_types, strict=True) if kind == PARALLEL]
     # Tiles of powers of two, one element a thread, can fill a subgroup from here on.
@@ -167,7 +167,7 @@ def _thread_count(threads: sympy.Expr, root: ComputeOp, limits: GpuLimits, subgr
 
 
 def _accumulators(root: ComputeOp, tiles: Tiles) -> Iterator[Constraint]:
-    elements = sympy.Mul(*(_symbolic(size) for size in tiles[GpuTileLevel.THREAD] if size != 0))
+    elements = sympy.Mul(*(symbolic(size) for size in tiles[GpuTileLevel.THREAD] if size != 0))
     bits = max(operand.element_bits for operand in root.operands if operand.is_output)
     yield Constraint(
         f"a thread's results must fit its {THREAD_REGISTERS} registers",
@@ -177,7 +177,7 @@ def _accumulators(root: ComputeOp, tiles: Tiles) -> Iterator[Constraint]:
 
 def _unrolled(tiles: Tiles) -> Iterator[Constraint]:
     inner = (*tiles[GpuTileLevel.THREAD], *tiles.get(GpuTileLevel.REDUCTION, ()))
-    steps = sympy.Mul(*(_symbolic(size) for size in inner if size != 0))
+    steps = sympy.Mul(*(symbolic(size) for size in inner if size != 0))
     yield Constraint(
         f"a thread must have at most {_MOST_UNROLLED} steps in one trip of the reduction",
         sympy.Le(steps, _MOST_UNROLLED),
@@ -199,7 +199,7 @@ def _shared_memory(
     if any(operand.producer == dispatch.root_index for op in dispatch.ops for operand in op.operands):
         results = [_tile_bytes(root, tiles, n) for n, operand in enumerate(root.operands) if operand.is_output]
         whole: list[Any] = [
-            sympy.Eq(sympy.Mod(extent, _symbolic(size)), 0)
+            sympy.Eq(sympy.Mod(extent, symbolic(size)), 0)
             for extent, size in zip(root.extents, tiles[GpuTileLevel.WORKGROUP], strict=True)
             if isinstance(size, str)
         ]
@@ -216,9 +216,5 @@ def _tile_bytes(root: ComputeOp, tiles: Tiles, number: int) -> sympy.Expr:
     elements: list[sympy.Expr] = []
     for loop in set().union(*operand.indices):
         level = GpuTileLevel.WORKGROUP if root.iterator_types[loop] == PARALLEL else GpuTileLevel.REDUCTION
-        elements.append(_symbolic(tiles[level][loop] or root.extents[loop]))
+        elements.append(symbolic(tiles[level][loop] or root.extents[loop]))
     return sympy.Mul(*elements) * -(-operand.element_bits // 8)
-
-
-def _symbolic(size: Size) -> sympy.Expr:
-    return knob_symbol(size) if isinstance(size, str) else sympy.sympify(size)

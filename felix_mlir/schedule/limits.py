@@ -7,12 +7,12 @@ import re
 from iree.compiler import ir
 
 from felix_mlir.schedule.cpu import CpuLimits
-from felix_mlir.schedule.dispatch import UnsupportedDispatchError, walk
+from felix_mlir.schedule.dispatch import UnsupportedDispatchError, executable_target
 
 
 def cpu_limits(module: ir.Operation) -> CpuLimits:
     """Read the machine's limits from the executable target of a configured module."""
-    target = next(str(op.attributes["target"]) for op in walk(module) if op.name == "hal.executable.variant")
+    target = executable_target(module)
 
     def number(key: str) -> int:
         match = re.search(rf"\b{key} = (\d+)", target)

@@ -137,9 +137,25 @@ class ScheduleTemplate:
         return np.stack(results, axis=1) if results else np.ones((len(points), 0), dtype=bool)
 
 
+def symbolic(size: Size) -> sympy.Expr:
+    """Return a size as an expression of knob symbols."""
+    return knob_symbol(size) if isinstance(size, str) else sympy.sympify(size)
+
+
+# sympy's own annotations do not say that relations are Boolean.
+def any_of(*conditions: Any) -> Any:
+    return sympy.Or(*conditions)
+
+
+def all_of(*conditions: Any) -> Any:
+    return sympy.And(*conditions)
+
+
 def evaluated(expression: sympy.Expr, values: KnobValues) -> int:
     """Return an expression of knob symbols at knob values, which make it an integer."""
-    return int(expression.subs([(knob_symbol(name), sympy.Integer(value)) for name, value in values.items()]))
+    symbols = {knob_symbol(name): sympy.Integer(value) for name, value in values.items()}
+    value: Any = expression.xreplace(symbols)
+    return int(value)
 
 
 def _value(size: Size, values: KnobValues) -> int:

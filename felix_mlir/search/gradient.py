@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from typing_extensions import override
 
-from felix_mlir.cost import NO_FEATURES, AdaptedModel, NestInputs, ScheduleEncoder
+from felix_mlir.cost import NO_FEATURES, AdaptedModel, NestInputs
 from felix_mlir.cost.threads import one_thread
 from felix_mlir.schedule import ListedSpace
 from felix_mlir.search.descent import Descent, Steps
@@ -56,9 +56,9 @@ class GradientSearcher(Searcher):
         self._task = problem.task
         self._seeds = list(problem.start)
         self._model = problem.cost_model()
-        machine = self._model.machine.with_vectors_of(problem.vector_bytes)
         self._encoders = {
-            name: ScheduleEncoder(space.template, problem.configured, machine) for name, space in self.spaces.items()
+            name: self._model.encoder(space.template, problem.configured, problem.vector_bytes)
+            for name, space in self.spaces.items()
         }
         self._descents = {name: Descent(space, self._encoders[name]) for name, space in self.spaces.items()}
         try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import sympy
 
-from felix_mlir.schedule.template import KnobValues, ScheduleTemplate, Size, knob_symbol
+from felix_mlir.schedule.template import KnobValues, ScheduleTemplate, Size, evaluated, knob_symbol
 
 
 def open_sizes(template: ScheduleTemplate) -> dict[str, sympy.Expr]:
@@ -38,17 +38,13 @@ def named(size: Size, sizes: Mapping[str, sympy.Expr]) -> int | str:
 
 def known_sizes(sizes: Mapping[str, sympy.Expr], values: KnobValues) -> dict[str, int]:
     """Return the open sizes that knobs of these values decide."""
-    symbols = {knob_symbol(name): value for name, value in values.items()}
-    return {name: _at(expr, symbols) for name, expr in sizes.items() if expr.free_symbols <= symbols.keys()}
+    known = {knob_symbol(name) for name in values}
+    return {name: evaluated(expr, values) for name, expr in sizes.items() if expr.free_symbols <= known}
 
 
 def options_of(size: sympy.Expr, template: ScheduleTemplate) -> tuple[int, ...]:
     """Return all values a size can take, ascending."""
     knobs = [knob for knob in template.knobs if knob.symbol in size.free_symbols]
     choices = itertools.product(*(knob.options for knob in knobs))
-    symbols = [knob.symbol for knob in knobs]
-    return tuple(sorted({_at(size, dict(zip(symbols, choice, strict=True))) for choice in choices}))
-
-
-def _at(size: Any, values: Mapping[sympy.Symbol, int]) -> int:
-    return int(size.xreplace({symbol: sympy.Integer(value) for symbol, value in values.items()}))
+    names = [knob.name for knob in knobs]
+    return tuple(sorted({evaluated(size, dict(zip(names, choice, strict=True))) for choice in choices}))

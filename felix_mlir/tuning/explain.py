@@ -125,8 +125,7 @@ def explain_run(directory: Path, folder: Path, only: str | None = None) -> Expla
     encoders: dict[str, ScheduleEncoder] = {}
     for id_, row in tuned.items():
         tunable, template = run.schedulable(row)
-        limits = machine.with_vectors_of(tunable.vector_bytes)
-        encoders[id_] = ScheduleEncoder(template, tunable.configured, limits)
+        encoders[id_] = model.encoder(template, tunable.configured, tunable.vector_bytes)
         with contextlib.suppress(*NO_FEATURES):
             _observe(model, run, row, encoders[id_])
     rows = [row for row in run.report["tasks"] if only in (None, row["id"])]
@@ -173,7 +172,6 @@ def _explain(
     chosen_knobs = row["knobs"]
     values = {knob.name: chosen_knobs[knob.name] for knob in template.knobs} if chosen_knobs else default
     explained = _untouched(run, row)
-    explained["keeps_default"], explained["is_used"] = row["knobs"] is None, row["id"] in run.used
     explained["default_us"] = row["default_us"]
     # A schedule that was dropped after its measurement has left its latency in the report.
     explained["chosen_us"] = row["tuned_us"] if row["knobs"] else row["default_us"]

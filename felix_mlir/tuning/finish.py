@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -156,11 +155,7 @@ class Finish:
         tuned = replace(base.tuned, tasks=tuple(tuned_tasks))
         build = build_model(base.flow, tuned, output, self._stage.timeout_s)
         if not build.outcome.ok:
-            command = shlex.join(build.outcome.command)
-            self._notes.append(
-                f"the model with tuned tasks is not used, it does not compile: {build.outcome.message} "
-                f"(reproduce: {command})"
-            )
+            self._notes.append(f"the model with tuned tasks is not used, it does not compile: {build.outcome.failure}")
             return None, {}
         lost = {**build.missing, **build.not_landed}
         if lost:

@@ -40,9 +40,9 @@ def read_known(records: Sequence[Record], templates: Sequence[ScheduleTemplate])
     failed: list[Observation] = []
     for record in usable:
         candidate = Candidate(record.template, record.knobs)
-        if record not in ran:
+        if not (record.latency_s and record.reference_s):
             failed.append(Observation(candidate, None))
-        elif record.host == host and record.latency_s and record.reference_s:
+        elif record.host == host:
             best[candidate.key] = (record.latency_s / record.reference_s, candidate)
     measured = tuple(sorted(best.values(), key=lambda pair: pair[0]))
     return Known(host, default_s, measured, tuple(failed))

@@ -8,23 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from felix_mlir.errors import RequestError
-from felix_mlir.options import TuneOptions
 from felix_mlir.tuning.finish import Result
-from felix_mlir.tuning.session import Session
+from felix_mlir.tuning.request import RunRequest
 
 MANIFEST_FORMAT = 2
 _PACKAGES = ("felix-mlir", "iree-base-compiler", "iree-base-runtime", "torch-mlir", "torch")
 _KEYS = {"format", "model", "target", "host", "versions", "alternative", "tasks"}
 
 
-def make_manifest(source: str, options: TuneOptions, session: Session, result: Result) -> dict[str, Any]:
+def make_manifest(request: RunRequest, result: Result) -> dict[str, Any]:
     """Return the manifest of a run."""
     return {
         "format": MANIFEST_FORMAT,
-        "model": source,
-        "target": session.target.name,
-        "seed": options.seed,
-        "host": session.host,
+        "model": request.source,
+        "target": request.session.target.name,
+        "seed": request.options.seed,
+        "host": request.session.host,
         "versions": {name: version(name) for name in _PACKAGES},
         "alternative": result.build.alternative.name,
         "tasks": {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,7 +71,7 @@ class ModelStage:
         if build is None:
             if outcome.status is BuildStatus.COMPILE_ERROR:
                 raise RequestError(f"iree-compile rejects {self._model.mlir.name}: {outcome.message}")
-            raise WorkError(f"compiling the model: {outcome.message} (reproduce: {shlex.join(outcome.command)})")
+            raise WorkError(f"compiling the model: {outcome.failure}")
         self.timeout_s = max(_SHORTEST_TIMEOUT_S, _SLOWEST_BUILD_FACTOR * self.build_seconds)
         copy_whole(build.vmfb, self._workspace.default)
         return build

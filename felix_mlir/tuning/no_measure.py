@@ -8,19 +8,17 @@ from math import prod
 
 from felix_mlir.errors import WorkError
 from felix_mlir.gpu import KernelFigures
-from felix_mlir.importers import Model
-from felix_mlir.options import TuneOptions
 from felix_mlir.report import KernelReport, Report, TaskReport, UnmeasuredReport
 from felix_mlir.search import SEARCHERS, UnsearchableError
 from felix_mlir.tasks import Task
-from felix_mlir.tuning.budget import Budget
 from felix_mlir.tuning.chooser import TaskChooser, UnmeasuredChoice
 from felix_mlir.tuning.finish import Finish, Result
 from felix_mlir.tuning.model_stage import Build, ModelStage
-from felix_mlir.tuning.results import make_unmeasured_report
-from felix_mlir.tuning.session import Session
+from felix_mlir.tuning.programs import search_seed
+from felix_mlir.tuning.request import RunRequest
+from felix_mlir.tuning.results import make_unmeasured_report, task_report
 from felix_mlir.tuning.static_check import StaticChecker
-from felix_mlir.tuning.workspace import Workspace, write_json
+from felix_mlir.tuning.workspace import write_json
 from felix_mlir.tuning.write import write_result
 
 # Candidates to propose when the request does not say.
@@ -30,33 +28,22 @@ _TRIALS = 64
 class UnmeasuredRun:
     """The stages of such a run, in order. Ways to compile the whole model another way are not considered."""
 
-    def __init__(
-        self,
-        model: Model,
-        source: str,
-        identity: str,
-        options: TuneOptions,
-        workspace: Workspace,
-        session: Session,
-        budget: Budget,
-    ) -> None:
-        self._model = model
-        self._source = source
-        self._identity = identity
-        self._options = options
-        self._workspace = workspace
-        self._session = session
-        self._budget = budget
-        self._checker = StaticChecker(session.target, session.builder)
-        self._stage = ModelStage(model, workspace, session)
-        self._notes = [*([session.target.note] if session.target.note else []), *self._checker.notes]
+    def __init__(self, request: RunRequest) -> None:
+        self._request = request
+        self._options = request.options
+        self._workspace = request.workspace
+        self._session = request.session
+        self._budget = request.budget
+        self._checker = StaticChecker(self._session.target, self._session.builder)
+        self._stage = ModelStage(request.model, self._workspace, self._session)
+        self._notes = [*request.first_notes(), *self._checker.notes]
         self._skipped: dict[str, str] = {}
 
     def choose(self) -> Report:
         """Choose, compile and write everything; raises RequestError and WorkError."""
         self._session.progress.stage("compiling the model as iree-compile does by default")
         base = self._stage.compile_default()
-        self._workspace.state.claim(self._source, self._session.target.name, self._identity)
+        self._request.claim_folder()
         self._session.progress.stage("finding the tasks")
         tasks = self._stage.extract(base)
         choosers = self._prepare(tasks)
@@ -76,7 +63,7 @@ class UnmeasuredRun:
             if task.tunable is None:
                 continue
             self._session.progress.stage(f"looking at {task.kind} {task.id}")
-            seed = self._options.seed + int(task.id[:8], 16)
+            seed = search_seed(self._options.seed, task.id)
             folder = self._workspace.work / "tasks" / task.id
             factory = SEARCHERS[self._options.search]
             try:
@@ -134,16 +121,14 @@ class UnmeasuredRun:
     ) -> Report:
         workspace = self._workspace
         self._budget.tick()
-        write_result(self._model, self._source, self._options, self._session, workspace, tasks, result, self._notes)
+        write_result(self._request, tasks, result, self._notes)
         by_task = {chooser.task.id: chooser for chooser in choosers}
         rows = [
             _row(task, by_task.get(task.id), choices.get(task.id), self._skipped.get(task.id, task.reason))
             for task in tasks
         ]
-        report = make_unmeasured_report(
-            self._source, self._options, workspace, result, rows, sum(chooser.proposed for chooser in choosers),
-            sum(chooser.search_s for chooser in choosers), self._notes,
-        )  # fmt: skip
+        proposed, search_s = sum(c.proposed for c in choosers), sum(c.search_s for c in choosers)
+        report = make_unmeasured_report(self._request, result, rows, proposed, search_s, self._notes)
         write_json(workspace.report, report)
         workspace.save_state()
         return report
@@ -159,24 +144,9 @@ def divided(total: int, weights: Sequence[float | None]) -> list[int]:
 
 
 def _row(task: Task, chooser: TaskChooser | None, choice: UnmeasuredChoice | None, skipped: str) -> TaskReport:
-    candidate = choice.candidate if choice else None
-    return TaskReport(
-        id=task.id,
-        kind=task.kind,
-        iteration_space=list(task.iteration_space),
-        element_types=task.element_types,
-        count=task.count,
-        share=None,
-        template=candidate.template if candidate else task.tunable.templates[0].name if task.tunable else None,
-        knobs=dict(candidate.values) if candidate else None,
-        default_us=None,
-        tuned_us=None,
-        speedup=None,
-        interval=None,
-        trials={status.value: number for status, number in chooser.counts.items()} if chooser else {},
-        reason=choice.reason if choice else skipped,
-        unmeasured=_unmeasured(choice) if choice else None,
-    )
+    row = task_report(task, choice, chooser.counts if chooser else {}, skipped)
+    row["unmeasured"] = _unmeasured(choice) if choice else None
+    return row
 
 
 def _unmeasured(choice: UnmeasuredChoice) -> UnmeasuredReport:

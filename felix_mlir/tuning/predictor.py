@@ -24,9 +24,9 @@ class Predictor:
     def __init__(self, task: str, tunable: TunableTask, model: OnlineModel) -> None:
         self._task = task
         self._model = model
-        machine = model.machine.with_vectors_of(tunable.vector_bytes)
         self._encoders = {
-            template.name: ScheduleEncoder(template, tunable.configured, machine) for template in tunable.templates
+            template.name: model.encoder(template, tunable.configured, tunable.vector_bytes)
+            for template in tunable.templates
         }
 
     def observe(self, template: str, schedules: Sequence[KnobValues], seconds: Sequence[float]) -> None:

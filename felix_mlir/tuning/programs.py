@@ -36,6 +36,11 @@ def repeats_of(launch_s: float) -> int:
     return min(MAX_REPEATS, max(1, math.ceil(INVOCATION_S / launch_s)))
 
 
+def search_seed(seed: int, task_id: str) -> int:
+    """Return the seed of the search of one task, in a run with this seed."""
+    return seed + int(task_id[:8], 16)
+
+
 def search_problem(task_id: str, tunable: TunableTask, cost_model: Callable[[], OnlineModel]) -> SearchProblem:
     """Return what a searcher searches: all templates of a task, from the compiler's own choice on."""
     start = [

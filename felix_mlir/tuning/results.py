@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from felix_mlir.measure import compare, median
-from felix_mlir.options import TuneOptions
+from felix_mlir.measure import Status, compare, median
 from felix_mlir.report import NOT_MEASURED, AlternativeReport, Report, TaskReport
 from felix_mlir.tasks import Task
 from felix_mlir.tuning.alternatives import AlternativeResult
-from felix_mlir.tuning.decision import Choice
+from felix_mlir.tuning.decision import Choice, Decision
 from felix_mlir.tuning.finish import Outcome, Result
+from felix_mlir.tuning.request import RunRequest
 from felix_mlir.tuning.task_tuner import TaskTuner
-from felix_mlir.tuning.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -30,9 +29,7 @@ class _Comparison:
 
 
 def make_report(
-    source: str,
-    options: TuneOptions,
-    workspace: Workspace,
+    request: RunRequest,
     tolerance: float,
     outcome: Outcome,
     alternatives: Sequence[AlternativeResult],
@@ -45,7 +42,7 @@ def make_report(
     default, result = outcome.measured["default"], outcome.measured[outcome.winner]
     gain = compare(default.samples, result.samples)
     rows = [
-        _task_report(task, outcome.choices.get(task.id), tuners.get(task.id), skipped.get(task.id, task.reason))
+        _measured_row(task, outcome.choices.get(task.id), tuners.get(task.id), skipped.get(task.id, task.reason))
         for task in tasks
     ]
     comparison = _Comparison(
@@ -59,13 +56,11 @@ def make_report(
     )
     search_s = sum(tuner.search_s for tuner in tuners.values())
     tried = [_alternative_report(alternative) for alternative in alternatives]
-    return _report(source, options, workspace, outcome, comparison, tried, rows, search_s, notes)
+    return _report(request, outcome, comparison, tried, rows, search_s, notes)
 
 
 def make_unmeasured_report(
-    source: str,
-    options: TuneOptions,
-    workspace: Workspace,
+    request: RunRequest,
     result: Result,
     rows: list[TaskReport],
     proposed: int,
@@ -75,15 +70,13 @@ def make_unmeasured_report(
     """Return the report.json of a run that measured nothing: `rows` say what of the tasks, for which `proposed`
     candidates were proposed.
     """
-    report = _report(source, options, workspace, result, _Comparison(NOT_MEASURED), [], rows, search_s, notes)
+    report = _report(request, result, _Comparison(NOT_MEASURED), [], rows, search_s, notes)
     report["trials"] = proposed
     return report
 
 
 def _report(
-    source: str,
-    options: TuneOptions,
-    workspace: Workspace,
+    request: RunRequest,
     result: Result,
     comparison: _Comparison,
     alternatives: list[AlternativeReport],
@@ -91,13 +84,14 @@ def _report(
     search_s: float,
     notes: Sequence[str],
 ) -> Report:
+    options, workspace = request.options, request.workspace
     files = {
         "tuned": workspace.tuned, "default": workspace.default, "records": options.db or workspace.records,
         "configurations": workspace.configurations, "schedules": workspace.schedules, "spec": workspace.spec,
         "manifest": workspace.manifest, "report": workspace.report,
     }  # fmt: skip
     return Report(
-        model=source,
+        model=request.source,
         target=options.target,
         verdict=comparison.verdict,
         default_ms=comparison.default_ms,
@@ -126,22 +120,32 @@ def _alternative_report(result: AlternativeResult) -> AlternativeReport:
     )
 
 
-def _task_report(task: Task, choice: Choice | None, tuner: TaskTuner | None, skipped: str) -> TaskReport:
-    candidate = choice.candidate if choice else None
+def task_report(task: Task, decision: Decision | None, counts: Mapping[Status, int], skipped: str) -> TaskReport:
+    """Return what is said of any task, with nothing measured; `skipped` is why there is no decision."""
+    candidate = decision.candidate if decision else None
     return TaskReport(
         id=task.id,
         kind=task.kind,
         iteration_space=list(task.iteration_space),
         element_types=task.element_types,
         count=task.count,
-        share=task.share,
+        share=None,
         template=candidate.template if candidate else task.tunable.templates[0].name if task.tunable else None,
         knobs=dict(candidate.values) if candidate else None,
-        default_us=1e6 * choice.default_s if choice else None,
-        tuned_us=1e6 * choice.chosen_s if choice else None,
-        speedup=choice.ratio if choice else None,
-        interval=list(choice.interval) if choice else None,
-        trials={status.value: number for status, number in tuner.counts.items()} if tuner else {},
-        reason=choice.reason if choice else skipped,
+        default_us=None,
+        tuned_us=None,
+        speedup=None,
+        interval=None,
+        trials={status.value: number for status, number in counts.items()},
+        reason=decision.reason if decision else skipped,
         unmeasured=None,
     )
+
+
+def _measured_row(task: Task, choice: Choice | None, tuner: TaskTuner | None, skipped: str) -> TaskReport:
+    row = task_report(task, choice, tuner.counts if tuner else {}, skipped)
+    row["share"] = task.share
+    if choice is not None:
+        row["default_us"], row["tuned_us"] = 1e6 * choice.default_s, 1e6 * choice.chosen_s
+        row["speedup"], row["interval"] = choice.ratio, list(choice.interval)
+    return row

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from felix_mlir.importers import Model, load_model
 from felix_mlir.options import TuneOptions
 from felix_mlir.report import Progress, Report, TaskRow
 from felix_mlir.search import SEARCHERS, EvolutionarySearcher, UnsearchableError, next_task
-from felix_mlir.target import Target, measurable_target, parse_target
+from felix_mlir.target import measurable_target, parse_target
 from felix_mlir.tasks import Task
 from felix_mlir.tuning.alternatives import AlternativeResult, try_alternatives
 from felix_mlir.tuning.budget import Budget
@@ -23,8 +22,10 @@ from felix_mlir.tuning.decision import Choice
 from felix_mlir.tuning.finish import FINAL_S, Finish, Outcome
 from felix_mlir.tuning.model_stage import Build, ModelStage
 from felix_mlir.tuning.no_measure import UnmeasuredRun
+from felix_mlir.tuning.programs import search_seed
+from felix_mlir.tuning.request import RunRequest
 from felix_mlir.tuning.results import make_report
-from felix_mlir.tuning.session import Session, open_session
+from felix_mlir.tuning.session import open_session
 from felix_mlir.tuning.task_tuner import TaskTuner
 from felix_mlir.tuning.workspace import State, Workspace, write_json
 from felix_mlir.tuning.write import write_result
@@ -76,9 +77,8 @@ def run_tuning(
         if target.note:
             progress.stage(target.note)
         with open_session(target, workspace, options.db or workspace.records, progress) as session:
-            if not options.measure:
-                return UnmeasuredRun(model, name, identity, options, workspace, session, budget).choose()
-            return _Run(model, name, identity, options, workspace, session, budget).tune()
+            request = RunRequest(model, name, identity, options, workspace, session, budget)
+            return _Run(request).tune() if options.measure else UnmeasuredRun(request).choose()
 
 
 def _asks_for_more(options: TuneOptions, state: State) -> bool:
@@ -100,37 +100,22 @@ def _content_hash(model: Model) -> str:
 class _Run:
     """The stages of one run, in order."""
 
-    def __init__(
-        self,
-        model: Model,
-        source: str,
-        identity: str,
-        options: TuneOptions,
-        workspace: Workspace,
-        session: Session,
-        budget: Budget,
-    ) -> None:
-        self._model = model
-        self._source = source
-        self._identity = identity
-        self._options = options
-        self._workspace = workspace
-        self._session = session
-        self._budget = budget
-        self._progress = session.progress
-        self._stage = ModelStage(model, workspace, session)
-        self._notes = [session.target.note] if session.target.note else []
+    def __init__(self, request: RunRequest) -> None:
+        self._request = request
+        self._options = request.options
+        self._workspace = request.workspace
+        self._session = request.session
+        self._budget = request.budget
+        self._progress = self._session.progress
+        self._stage = ModelStage(request.model, self._workspace, self._session)
+        self._notes = request.first_notes()
         self._skipped: dict[str, str] = {}
-
-    @property
-    def _target(self) -> Target:
-        return self._session.target
 
     def tune(self) -> Report:
         self._progress.stage("compiling the model as iree-compile does by default")
         default = self._stage.build_default()
         # Only a model that works takes the folder: a request that was wrong must not.
-        self._workspace.state.claim(self._source, self._target.name, self._identity)
+        self._request.claim_folder()
         alternatives = try_alternatives(self._stage, default, self._session, self._budget)
         self._checkpoint()
         fastest, base, tasks = self._choose_base(alternatives)
@@ -170,7 +155,7 @@ class _Run:
             self._progress.stage(f"compiling the whole model again: {alternative.name}")
             again, outcome = self._stage.build(alternative)
             if again is None:
-                raise WorkError(f"compiling the model: {outcome.message} (reproduce: {shlex.join(outcome.command)})")
+                raise WorkError(f"compiling the model: {outcome.failure}")
         return build
 
     def _prepare(self, tasks: Sequence[Task]) -> list[TaskTuner]:
@@ -185,9 +170,8 @@ class _Run:
             if self._budget.remaining_s <= self._reserve_s(len(tuners) + 1):
                 self._skipped[task.id] = "the budget did not reach it"
                 continue
-            seed = self._options.seed + int(task.id[:8], 16)
             folder = self._workspace.work / "tasks" / task.id
-            tuner = self._tuner(task, seed, folder)
+            tuner = self._tuner(task, search_seed(self._options.seed, task.id), folder)
             self._progress.stage(f"timing {task.kind} {task.id} by itself")
             try:
                 tuner.prepare()
@@ -250,11 +234,9 @@ class _Run:
         if outcome.winner == "default":
             self._notes.append("nothing was faster than the compiler's default: tuned.vmfb is the default module")
         self._checkpoint()
-        write_result(
-            self._model, self._source, self._options, self._session, workspace, tasks, outcome, self._notes
-        )  # fmt: skip
+        write_result(self._request, tasks, outcome, self._notes)
         report = make_report(
-            self._source, self._options, workspace, self._stage.tolerance, outcome, alternatives, tasks,
+            self._request, self._stage.tolerance, outcome, alternatives, tasks,
             {tuner.task.id: tuner for tuner in tuners}, self._skipped, self._notes,
         )  # fmt: skip
         write_json(workspace.report, report)

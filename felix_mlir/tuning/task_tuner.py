@@ -98,7 +98,7 @@ class TaskTuner:
         job = self._programs.default
         outcome = self._session.builder.build([job])[0]
         if not outcome.ok:
-            raise WorkError(f"building it alone: {outcome.message} (reproduce: {shlex.join(outcome.command)})")
+            raise WorkError(f"building it alone: {outcome.failure}")
         measurement = self._session.runner.measure(
             self._program(job.output, check=False), TIMING, RUN_TIMEOUT_S, self._expected
         )

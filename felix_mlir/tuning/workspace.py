@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from felix_mlir.atomic import replacing
 from felix_mlir.errors import RequestError
 from felix_mlir.passes.tuned import FILE_NAME as CONFIGURATIONS
 from felix_mlir.passes.tuning_spec import FILE_NAME as TUNING_SPEC
@@ -138,9 +138,8 @@ class Workspace:
 
 def copy_whole(source: Path, destination: Path) -> None:
     """Copy a file so that a reader finds either the old one or the whole new one."""
-    temporary = destination.with_name(f".{destination.name}.{os.getpid()}")
-    shutil.copyfile(source, temporary)
-    temporary.replace(destination)
+    with replacing(destination) as partial:
+        shutil.copyfile(source, partial)
 
 
 def write_json(path: Path, data: Any) -> None:
@@ -150,6 +149,5 @@ def write_json(path: Path, data: Any) -> None:
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file so that a reader finds either the old one or the whole new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text)
-    temporary.replace(path)
+    with replacing(path) as partial:
+        partial.write_text(text)

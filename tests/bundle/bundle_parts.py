@@ -11,6 +11,7 @@ from pathlib import Path
 
 import iree.runtime
 import numpy as np
+from ops import ACCUMULATING_MATMUL
 
 from felix_mlir.bundle import run_bundle
 from felix_mlir.bundle.archive import describe_file, write_archive
@@ -23,14 +24,6 @@ from felix_mlir.tasks import TensorType
 CPU = parse_target("cpu")
 RUNNER = Path(run_bundle.__file__)
 
-MATMUL = """
-func.func @main(%a: tensor<32x32xf32>, %b: tensor<32x32xf32>) -> tensor<32x32xf32> {
-  %init = arith.constant dense<INIT> : tensor<32x32xf32>
-  %c = linalg.matmul ins(%a, %b : tensor<32x32xf32>, tensor<32x32xf32>)
-                     outs(%init : tensor<32x32xf32>) -> tensor<32x32xf32>
-  return %c : tensor<32x32xf32>
-}
-"""
 ENDLESS = """
 func.func @main(%a: tensor<32x32xf32>, %b: tensor<32x32xf32>) -> tensor<32x32xf32> {
   %zero = arith.constant 0 : index
@@ -62,8 +55,8 @@ func.func @main(%a: tensor<32x32xf32>, %b: tensor<32x32xf32>) -> tensor<32x32xf3
 }
 """
 _SOURCES = {
-    "right": MATMUL.replace("INIT", "0.0"),
-    "wrong": MATMUL.replace("INIT", "1.0"),
+    "right": ACCUMULATING_MATMUL.replace("INIT", "0.0"),
+    "wrong": ACCUMULATING_MATMUL.replace("INIT", "1.0"),
     "endless": ENDLESS,
     "out of bounds": OUT_OF_BOUNDS,
 }

@@ -197,6 +197,15 @@ def test_other_tasks_of_a_run_count_but_less(trained):
     assert shift(model, "a") > shift(model, "b") > base
 
 
+def test_all_who_ask_about_a_template_share_what_was_derived(tasks_of, trained):
+    tunables = [tasks_of(kind).root.tunable for kind in ("matmul", "conv2d_nchw")]
+    model = OnlineModel(trained, MACHINE)
+    (one, other) = ({model.encoder(t.templates[0], t.configured, t.vector_bytes) for _ in range(2)} for t in tunables)
+    assert len(one) == len(other) == len(one | other) - 1 == 1
+    (encoder,) = one
+    assert encoder.machine.limits.vector_bytes == tunables[0].vector_bytes
+
+
 def test_batches_of_different_nests_become_one():
     small, large = made_up_inputs(5, 0, stages=1, operands=2, loops=2), made_up_inputs(7, 1, stages=3, operands=4)
     small.is_operand[:], small.is_stage[:], small.is_loop[:] = True, True, True

@@ -11,6 +11,7 @@ from pathlib import Path
 import iree.runtime
 import numpy as np
 import pytest
+from ops import ACCUMULATING_MATMUL
 
 import felix_mlir.errors
 from felix_mlir.compiler.process import run_compiler, tool_path
@@ -19,14 +20,6 @@ from felix_mlir.target import parse_target
 
 REPOSITORY = Path(felix_mlir.errors.__file__).parents[1]
 
-MATMUL = """
-func.func @main(%a: tensor<32x32xf32>, %b: tensor<32x32xf32>) -> tensor<32x32xf32> {
-  %init = arith.constant dense<INIT> : tensor<32x32xf32>
-  %c = linalg.matmul ins(%a, %b : tensor<32x32xf32>, tensor<32x32xf32>)
-                     outs(%init : tensor<32x32xf32>) -> tensor<32x32xf32>
-  return %c : tensor<32x32xf32>
-}
-"""
 WEIGHT = """
 util.global private @weight = #flow.parameter.named<"model"::"weight"> : tensor<4xf32>
 func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
@@ -109,8 +102,8 @@ class Modules:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.matmul = self._compile("matmul", MATMUL.replace("INIT", "0.0"))
-        self.matmul_plus_one = self._compile("matmul_plus_one", MATMUL.replace("INIT", "1.0"))
+        self.matmul = self._compile("matmul", ACCUMULATING_MATMUL.replace("INIT", "0.0"))
+        self.matmul_plus_one = self._compile("matmul_plus_one", ACCUMULATING_MATMUL.replace("INIT", "1.0"))
         self.weight = self._compile("weight", WEIGHT)
         self.mixed = self._compile("mixed", MIXED)
         random = np.random.default_rng(0)
