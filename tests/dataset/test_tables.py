@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from felix_mlir.dataset import SUITES, Row, Table, read_table, write_table
@@ -40,6 +40,7 @@ def rows(draw):
     return Row("DoubleTilingExpert", levels, status, latency_s, error, draw(st.none() | st.just({"a": 3})))
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(rows(), max_size=5), st.booleans())
 def test_a_table_is_read_as_it_was_written(tmp_path_factory, found, compressed):
     path = tmp_path_factory.mktemp("tables") / ("t.jsonl.gz" if compressed else "t.jsonl")

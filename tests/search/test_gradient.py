@@ -198,7 +198,9 @@ def test_descent_goes_down_and_only_through_candidates(task):
         return Prediction(mean, torch.zeros_like(mean))
 
     model = SimpleNamespace(predict=predict)
-    start = space.sample(16, np.random.default_rng(2))
+    drawn = space.sample(16, np.random.default_rng(2))
+    # The worst of them: on some vector widths a draw already is at the minimum.
+    start = drawn[predict(encoder.exact(drawn)).mean.argsort(descending=True)[:4]]
     met = Descent(space, encoder).run(model, start, Steps(16, 8))
     assert space.template.satisfied(met).all()
     score = [predict(encoder.exact(points)).mean.min() for points in (start, met)]
