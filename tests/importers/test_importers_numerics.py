@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import iree.runtime as rt
+import numpy as np
 import pytest
 import torch
 from importer_helpers import Holding, build, check, execute
@@ -20,6 +21,18 @@ def test_examples(tmp_path: Path, name: str) -> None:
     model = load_model(f"{EXAMPLES / name}.py:build", tmp_path)
     assert model.embed_parameters
     check(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("resnet50", (1, 1000)), ("mobilenet_v2", (1, 1000)), ("dcgan", (1, 3, 64, 64)), ("r3d18", (1, 400))],
+)
+def test_whole_networks_are_imported(tmp_path: Path, name: str, shape: tuple[int, ...]) -> None:
+    model = load_model(f"{EXAMPLES / name}.py:build", tmp_path)
+    assert model.reference is not None
+    (output,) = model.reference
+    assert output.shape == shape
+    assert 0.01 < np.abs(output).max() < 10, "nothing of the input is left, or it grows from layer to layer"
 
 
 def test_weights_beside_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -11,10 +10,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from felix_mlir.apply import DEFAULT, alternative_named
+from beside_torch import TOLERANCE, in_torch, torch_runner
+
+from felix_mlir.apply import DEFAULT, variants
 from felix_mlir.compiler.process import run_compiler, tool_path
 from felix_mlir.errors import WorkError
-from felix_mlir.measure import Measurement, Program, Runner, Status, Timing, save_arrays
+from felix_mlir.measure import Measurement, Program, Status, Timing, save_arrays
 from felix_mlir.options import TuneOptions
 from felix_mlir.report import Report, SilentProgress
 from felix_mlir.search import find_searcher
@@ -27,8 +28,6 @@ if TYPE_CHECKING:  # torch takes seconds to import: the process of a tuning run 
     from six_ops import Op
 
 BASELINES = ("default", "O3", "torch")
-# Largest relative error of an output, with which its program is still timed.
-TOLERANCE = 1e-4
 # Of each program, a tenth of a second a turn.
 TURNS = Timing(min_time_s=2.1, repetitions=21)
 _COMPILE_TIMEOUT_S = 300.0
@@ -162,11 +161,10 @@ def _measure(
     programs = {
         "default": program,
         "O3": replace(program, vmfb=compile_op(source, target, "O3")),
-        "torch": replace(program, function=f"torch:{name}"),
+        "torch": in_torch(program, name),
         **{run.name: replace(program, vmfb=out / "tuned.vmfb") for out, run in runs.items()},
     }
-    worker = (sys.executable, "-P", str(Path(__file__).with_name("torch_worker.py")), "--device", target.device)
-    with Runner(target.device, worker) as runner:
+    with torch_runner(target.device) as runner:
         measured = runner.measure_interleaved(list(programs.values()), timing, _RUN_TIMEOUT_S)
     return dict(zip(programs, measured, strict=True))
 
@@ -174,7 +172,7 @@ def _measure(
 def compile_op(source: Path, target: Target, alternative: str = DEFAULT.name) -> Path:
     """Compile a module by iree-compile alone, one of the whole-model ways, beside it; raises WorkError."""
     output = source.with_name(f"{alternative}.vmfb")
-    flags = (*target.compile_flags, *alternative_named(alternative).flags)
+    flags = (*target.compile_flags, *next(a.flags for a in variants(DEFAULT) if a.name == alternative))
     outcome = run_compiler((tool_path("iree-compile"), str(source), *flags, "-o", str(output)), _COMPILE_TIMEOUT_S)
     if not outcome.ok:
         raise WorkError(f"iree-compile rejects {source.name} ({alternative}): {outcome.message}")

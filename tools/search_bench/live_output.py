@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import platform
-import shlex
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from beside_torch import provenance
 from rich.table import Table
 
 from felix_mlir.measure import Comparison, Measurement, Status, compare
@@ -141,9 +138,8 @@ def write_json(path: Path, live: Live, options: Mapping[str, Any]) -> None:
     """Write every sample, run and mean, and what it takes to do it again."""
     rows = [row for result in live.ops for row in rows_of(result)]
     document = {
-        "command": shlex.join([Path(sys.executable).name, *sys.argv]),
+        **provenance(_PACKAGES),
         "options": dict(options),
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
         "host": host_name(parse_target("cpu")),
         "overall": {label: {n: asdict(f) for n, f in found.items()} for label, found in means_of(rows).items()},
         "search_share": shares_of(live),

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
-import platform
-import shlex
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from beside_torch import provenance
 from rich.table import Table
 
 from felix_mlir.report import wide_console
@@ -58,9 +55,8 @@ def _cell(found: Spread, digits: int) -> str:
 def write_json(path: Path, replays: Replays, summary: Summary, options: Mapping[str, Any]) -> None:
     """Write every search with its curve, every mean, and what it takes to do it again."""
     document = {
-        "command": shlex.join([Path(sys.executable).name, *sys.argv]),
+        **provenance(_PACKAGES),
         "options": dict(options),
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
         "tables": [_facts(table, replays) for table in replays.tables],
         "errors": replays.errors,
         "overall": _means(summary.overall),
@@ -127,10 +123,3 @@ def _search(search: Search) -> dict[str, Any]:
 
 def _figure(figure: Figure) -> float | dict[str, Any]:
     return {"at_least": figure.value} if figure.censored else figure.value
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
