@@ -11,6 +11,8 @@ namespace {
 constexpr const char *landedIn = "landed in";
 constexpr const char *notLandedIn = "did not land in";
 constexpr const char *notFound = "has no dispatch here";
+constexpr const char *rewritten = "was rewritten";
+constexpr const char *notRewritten = "is not here: its rewrite was not applied";
 
 struct Dispatch {
   ConfiguredFunction configured;
@@ -107,6 +109,18 @@ std::vector<std::string> Landing::lines() const {
                     (why.empty() ? landedIn : notLandedIn) + " " + name +
                     (why.empty() ? "" : ": " + why));
   return lines;
+}
+
+std::string RewriteLanding::message() const {
+  return messagePrefix + ("op " + root + " ") + (hasLanded ? rewritten : notRewritten);
+}
+
+std::vector<RewriteLanding> checkRewrites(MlirOperation module, const Rewrites &rewrites) {
+  const std::set<std::string> missing = missingRoots(module, rewrites.roots);
+  std::vector<RewriteLanding> landings;
+  for (const std::string &root : rewrites.roots)
+    landings.push_back({root, missing.count(root) == 0});
+  return landings;
 }
 
 std::vector<Landing> applyTuned(MlirOperation module, const Tuned &tuned) {

@@ -1,4 +1,5 @@
-// Writing tuned configurations into a compiled module, and saying of every one whether it landed.
+// Writing tuned configurations into a compiled module, and saying of them and of rewrites which
+// landed.
 
 #ifndef FELIX_PASSES_APPLY_TUNED_H
 #define FELIX_PASSES_APPLY_TUNED_H
@@ -11,7 +12,7 @@
 
 namespace felix {
 
-/// What everything this project says about a task begins with.
+/// What everything this project says about a task or a rewritten op begins with.
 inline constexpr const char *messagePrefix = "felix: ";
 
 /// What became of a tuned task: `executables` has, for each dispatch of its form, "" or why it did
@@ -34,6 +35,17 @@ struct Landing {
   /// A line per dispatch, or the one that says there is none.
   std::vector<std::string> lines() const;
 };
+
+/// Whether a root op of a result was rewritten.
+struct RewriteLanding {
+  std::string root;
+  bool hasLanded;
+
+  std::string message() const;
+};
+
+/// Says which rewrites were applied to a module, right after the phase preprocessing.
+std::vector<RewriteLanding> checkRewrites(MlirOperation module, const Rewrites &rewrites);
 
 /// Sets the configuration of every dispatch whose form is a task's, in place. `module` is at the
 /// phase executable-configurations. A configuration landed when all compute ops carry it; whether

@@ -40,6 +40,8 @@ bool hasFelixFlag(const Arguments &arguments) {
                      [](const std::string &argument) { return Token(argument).isFelix(); });
 }
 
+bool hasSpecFlag(const Arguments &arguments) { return isAnyOf(arguments, {specFlagName}); }
+
 bool asksForHelp(const Arguments &arguments) { return isAnyOf(arguments, helpNames); }
 
 bool asksForInformation(const Arguments &arguments) {
@@ -64,6 +66,8 @@ Arguments withFlags(const Tuned *tuned, const Arguments &arguments) {
   if (tuned) {
     flags.insert(flags.end(), tuned->targetFlags.begin(), tuned->targetFlags.end());
     flags.insert(flags.end(), tuned->modelFlags.begin(), tuned->modelFlags.end());
+    if (tuned->rewrites)
+      flags.push_back("--" + std::string(specFlagName) + "=" + tuned->rewrites->script);
   }
   Arguments all;
   for (const std::string &flag : flags)

@@ -23,7 +23,11 @@ struct Token {
   bool isFelix() const { return name.rfind("felix-", 0) == 0; }
 };
 
+/// The flag of iree-compile that names a script to apply in the phase preprocessing.
+inline constexpr const char *specFlagName = "iree-preprocessing-transform-spec-filename";
+
 bool hasFelixFlag(const Arguments &arguments);
+bool hasSpecFlag(const Arguments &arguments);
 bool asksForHelp(const Arguments &arguments);
 
 /// Whether iree-compile answers and exits instead of compiling: help, version, lists.
@@ -32,8 +36,8 @@ bool asksForInformation(const Arguments &arguments);
 Arguments withoutFelixFlags(const Arguments &arguments);
 
 /// The flags to compile with in front of `arguments`: those a result was tuned with, but for those
-/// that `arguments` set (none that selects a target, if any of `arguments` does), and those IREE
-/// needs to mark root ops.
+/// that `arguments` set (none that selects a target, if any of `arguments` does), those IREE needs
+/// to mark root ops, and the one that applies rewrites.
 Arguments withFlags(const Tuned *tuned, const Arguments &arguments);
 
 } // namespace felix

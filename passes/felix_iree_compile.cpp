@@ -3,7 +3,8 @@
 // Without them it is the stock tool. With them the module is taken out of the compiler at the phase
 // executable-configurations, tuned configurations are written to its dispatches, and the compiler
 // goes on from there. The module is never serialised in between: bytecode loses weights that are
-// packed in attributes at that phase, and text would spell them out.
+// packed in attributes at that phase, and text would spell them out. Rewrites are applied by a flag
+// of iree-compile; the module is taken out after that phase too, to see that they were.
 
 #include "apply_tuned.h"
 #include "command_line.h"
@@ -66,9 +67,10 @@ public:
       runTo(line.compileTo);
       return 1;
     }
-    if (line.compileTo < Phase::ExecutableConfigurations)
-      say("", "felix: nothing is applied before the phase executable-configurations");
-    else if (const int status = configure(); status != 0)
+    if (line.compileTo >= Phase::Preprocessing && !seeRewrites())
+      return 1;
+    const bool isEarly = line.compileTo < Phase::ExecutableConfigurations;
+    if (const int status = isEarly ? stopEarly() : configure(); status != 0)
       return status;
     if (reached != line.compileTo && !runTo(line.compileTo))
       return 1;
@@ -135,6 +137,23 @@ private:
     return ireeCompilerInvocationImportStealModule(invocation.get(), module);
   }
 
+  /// Finds out which rewrites were applied. Returns whether the compiler got there.
+  bool seeRewrites() {
+    if (!tuned || !tuned->rewrites)
+      return true;
+    return (reached == Phase::Preprocessing || runTo(Phase::Preprocessing)) &&
+           withModule(
+               [&](MlirOperation module) { rewrites = checkRewrites(module, *tuned->rewrites); });
+  }
+
+  /// Says what comes of a result in a compilation that ends before configurations enter. Returns
+  /// the exit status.
+  int stopEarly() const {
+    const std::string what = rewrites.empty() ? "nothing is" : "only rewrites are";
+    say("felix: ", what + " applied before the phase executable-configurations");
+    return report();
+  }
+
   /// Gets the configurations into the module and into code. Returns the exit status.
   int configure() {
     if (reached != Phase::ExecutableConfigurations && !runTo(Phase::ExecutableConfigurations))
@@ -152,9 +171,8 @@ private:
       return 1;
     if (!tuned)
       return 0;
-    if (line.requireLanded && isForAnother())
-      return refuseOther();
-    if ((line.requireLanded && isAnyLost()) || line.compileTo == Phase::ExecutableConfigurations)
+    if ((line.requireLanded && (isForAnother() || isAnyLost())) ||
+        line.compileTo == Phase::ExecutableConfigurations)
       return report();
     const bool isGenerated =
         runTo(Phase::ExecutableTargets) &&
@@ -165,22 +183,35 @@ private:
 
   static bool isFound(const Landing &landing) { return landing.isFound(); }
   static bool isLost(const Landing &landing) { return landing.isFound() && !landing.hasLanded(); }
-  bool isAnyLost() const { return std::any_of(landings.begin(), landings.end(), isLost); }
+  static bool isRewritten(const RewriteLanding &rewrite) { return rewrite.hasLanded; }
+  bool isAnyLost() const {
+    return !std::all_of(rewrites.begin(), rewrites.end(), isRewritten) ||
+           std::any_of(landings.begin(), landings.end(), isLost);
+  }
   bool isForAnother() const {
-    return !landings.empty() && std::none_of(landings.begin(), landings.end(), isFound);
+    return !(rewrites.empty() && landings.empty()) &&
+           std::none_of(rewrites.begin(), rewrites.end(), isRewritten) &&
+           std::none_of(landings.begin(), landings.end(), isFound);
   }
 
   void printLandings() const {
     if (!line.printLanded)
       return;
+    for (const RewriteLanding &rewrite : rewrites)
+      say("", rewrite.message());
     for (const Landing &landing : landings)
       for (const std::string &message : landing.lines())
         say("", message);
   }
 
-  /// Says what became of the configurations. Returns the exit status.
+  /// Says what became of the result. Returns the exit status.
   int report() const {
     printLandings();
+    if (line.requireLanded && isForAnother())
+      return refuseOther();
+    for (const RewriteLanding &rewrite : rewrites)
+      if (!rewrite.hasLanded)
+        say(line.requireLanded ? "error: " : "warning: ", rewrite.message());
     for (const Landing &landing : landings)
       if (!landing.hasLanded())
         say(line.requireLanded && landing.isFound() ? "error: " : "warning: ", landing.message());
@@ -188,9 +219,9 @@ private:
   }
 
   int refuseOther() const {
-    printLandings();
     const int status = refuse({2, *line.tuned + " was tuned for another model or target (" +
-                                      tuned->model + "): none of its tasks is here"});
+                                      tuned->model + "): none of its " +
+                                      (rewrites.empty() ? "" : "ops and ") + "tasks is here"});
     for (const Landing &landing : landings)
       if (!landing.near.empty())
         say("  task " + landing.task + " ", landing.problem());
@@ -216,6 +247,7 @@ private:
   Owned<iree_compiler_output_t> output;
   Owned<iree_compiler_invocation_t> invocation;
   Phase reached;
+  std::vector<RewriteLanding> rewrites;
   std::vector<Landing> landings;
 };
 
@@ -251,6 +283,12 @@ int main(int argc, char **argv) {
     tuned = readTuned(*line.tuned, problem);
     if (!tuned)
       return refuse({2, problem});
+    // Where the input is beyond their phase it has them already.
+    if (line.compileFrom > Phase::Preprocessing)
+      tuned->rewrites.reset();
+    if (tuned->rewrites && hasSpecFlag(line.rest))
+      return refuse({2, std::string("--") + specFlagName + " can't be used here: " + *line.tuned +
+                            " brings its own rewrites"});
   }
   const Arguments flags = withFlags(tuned ? &*tuned : nullptr, line.rest);
   std::vector<const char *> pointers{argv[0]};

@@ -9,7 +9,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char *fileName = "configurations.mlir";
+constexpr std::string_view fileName = "configurations.mlir";
+constexpr std::string_view rewritesFileName = "rewrites.mlir";
 
 /// A context that knows IREE's dialects and keeps its diagnostics to itself.
 class QuietContext {
@@ -23,22 +24,28 @@ public:
         context, [](MlirDiagnostic, void *) { return MlirLogicalResult{1}; }, nullptr, nullptr);
   }
   ~QuietContext() {
-    if (module.ptr)
+    for (MlirModule module : modules)
       mlirModuleDestroy(module);
     mlirContextDestroy(context);
   }
   QuietContext(const QuietContext &) = delete;
   QuietContext &operator=(const QuietContext &) = delete;
 
-  /// Parses the one module this context holds; an operation whose `ptr` is null if that fails.
-  MlirOperation parse(const std::string &source) {
-    module = mlirModuleCreateParse(context, stringRef(source));
-    return module.ptr ? mlirModuleGetOperation(module) : MlirOperation{nullptr};
+  /// Parses a file into a module that this context holds; an operation whose `ptr` is null if that
+  /// fails.
+  MlirOperation parse(const fs::path &file) {
+    std::ifstream stream(file, std::ios::binary);
+    const std::string source{std::istreambuf_iterator<char>(stream), {}};
+    const MlirModule module = mlirModuleCreateParse(context, stringRef(source));
+    if (!module.ptr)
+      return {nullptr};
+    modules.push_back(module);
+    return mlirModuleGetOperation(module);
   }
 
 private:
   MlirContext context{nullptr};
-  MlirModule module{nullptr};
+  std::vector<MlirModule> modules;
 };
 
 /// Reads attributes of expected kinds, and remembers whether one was missing or of another kind.
@@ -114,9 +121,30 @@ Tuned readModule(Reader &reader, MlirOperation module) {
   tuned.compiler = reader.string(module, "felix.compiler");
   tuned.targetFlags = reader.strings(module, "felix.target_flags");
   tuned.modelFlags = reader.strings(module, "felix.model_flags");
+  if (attributeOf(module, "felix.rewrites").ptr)
+    tuned.rewrites = Rewrites{reader.strings(module, "felix.rewrites"), ""};
   forEachOp(mlirRegionGetFirstBlock(mlirOperationGetRegion(module, 0)),
             [&](MlirOperation op) { tuned.tasks.push_back(readTask(reader, op)); });
   return tuned;
+}
+
+/// Where the rewrites of a result are: STEM.rewrites.mlir beside STEM.configurations.mlir.
+fs::path rewritesFile(const fs::path &configurations) {
+  const std::string name = configurations.filename().string();
+  const size_t stem = name.size() < fileName.size() ? 0 : name.size() - fileName.size();
+  const bool isNamed = name.compare(stem, std::string::npos, fileName) == 0;
+  return configurations.parent_path() /
+         ((isNamed ? name.substr(0, stem) : name + ".") + std::string(rewritesFileName));
+}
+
+/// What is wrong with the script of a result's rewrites, in one line; "" for nothing.
+std::string checkScript(QuietContext &context, const Rewrites &rewrites) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(rewrites.script, ignored))
+    return rewrites.script + " is missing: tune again";
+  const MlirOperation module = context.parse(rewrites.script);
+  const bool isWhole = module.ptr && missingRoots(module, rewrites.roots).empty();
+  return isWhole ? "" : rewrites.script + " is damaged: tune again";
 }
 
 /// The version a build of the compiler calls itself, as in "3.13.0rc20261016 @ 89ece87".
@@ -132,6 +160,21 @@ std::string releaseVersion(const std::string &version) {
 
 } // namespace
 
+std::set<std::string> missingRoots(MlirOperation module, const std::vector<std::string> &roots) {
+  std::set<std::string> missing(roots.begin(), roots.end());
+  forEachOp(mlirRegionGetFirstBlock(mlirOperationGetRegion(module, 0)), [&](MlirOperation op) {
+    const MlirAttribute symbol = attributeOf(op, "sym_name");
+    if (!symbol.ptr)
+      return;
+    // What the function that replaces a root op is called.
+    constexpr std::string_view prefix = "felix_";
+    const std::string_view name = view(mlirStringAttrGetValue(symbol));
+    if (name.substr(0, prefix.size()) == prefix)
+      missing.erase(std::string(name.substr(prefix.size())));
+  });
+  return missing;
+}
+
 std::optional<Tuned> readTuned(const std::string &path, std::string &error) {
   std::error_code ignored;
   const fs::path file =
@@ -140,10 +183,8 @@ std::optional<Tuned> readTuned(const std::string &path, std::string &error) {
     error = path + " holds no tuning result: run felix-mlir tune MODEL --out " + path;
     return std::nullopt;
   }
-  std::ifstream stream(file, std::ios::binary);
-  const std::string source{std::istreambuf_iterator<char>(stream), {}};
   QuietContext context;
-  const MlirOperation module = context.parse(source);
+  const MlirOperation module = context.parse(file);
   Reader head;
   const int64_t format = module.ptr ? head.integer(module, "felix.format") : 0;
   if (!module.ptr || head.isDamaged()) {
@@ -165,6 +206,12 @@ std::optional<Tuned> readTuned(const std::string &path, std::string &error) {
     error = path + " was tuned with iree-base-compiler " + tuned.compiler + ", not " + release +
             ": tune again";
     return std::nullopt;
+  }
+  if (tuned.rewrites) {
+    tuned.rewrites->script = rewritesFile(file).string();
+    error = checkScript(context, *tuned.rewrites);
+    if (!error.empty())
+      return std::nullopt;
   }
   return tuned;
 }

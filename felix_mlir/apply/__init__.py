@@ -5,22 +5,29 @@ Contract: nothing is silently lost. A build says for every configuration whether
 
 from __future__ import annotations
 
-from felix_mlir.apply.alternatives import ALTERNATIVES, DEFAULT, Alternative, alternative_named
-from felix_mlir.apply.build import ModelBuild, build_model, compile_to_flow, tuned_task, with_tasks
+from felix_mlir.apply.alternatives import DEFAULT, Alternative, variants
+from felix_mlir.apply.build import (
+    ModelBuild,
+    build_model,
+    compile_to_flow,
+    compile_to_preprocessing,
+    tuned_task,
+    with_tasks,
+)
 from felix_mlir.apply.check_spec import compile_by_spec
 from felix_mlir.apply.tuned import Applied, compile_tuned
 
 __all__ = [
-    "ALTERNATIVES",
     "DEFAULT",
     "Alternative",
     "Applied",
     "ModelBuild",
-    "alternative_named",
     "build_model",
     "compile_by_spec",
     "compile_to_flow",
+    "compile_to_preprocessing",
     "compile_tuned",
     "tuned_task",
+    "variants",
     "with_tasks",
 ]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from felix_mlir.passes.rewrites import Rewrites
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """`flags` are iree-compile's and apply to the whole compilation.
+    """`flags` are iree-compile's and apply to the whole compilation, `rewrites` change single ops.
 
     `packs` says that operands of contractions are repacked at compile time (data tiling). Their layouts are decided
     after dispatches are formed, so these dispatches cannot be isolated and tuned.
@@ -17,36 +20,28 @@ class Alternative:
     name: str
     flags: tuple[str, ...]
     packs: bool = False
+    rewrites: Rewrites | None = None
+
+    @property
+    def key(self) -> str:
+        """The name, made unique: what is called the same can rewrite ops in different ways."""
+        if self.rewrites is None:
+            return self.name
+        return f"{self.name}-{hashlib.sha256(self.rewrites.script.encode()).hexdigest()[:8]}"
 
 
-def _preprocess(*passes: str) -> tuple[str, ...]:
-    # Nested in util.func: in func.func these passes silently do nothing.
-    return (f"--iree-preprocessing-pass-pipeline=builtin.module(util.func({','.join(passes)}))",)
+DEFAULT = Alternative("default", ())
 
-
-_CHANNELS_LAST = "iree-preprocessing-convert-conv-to-channels-last"
-_IMG2COL = "iree-global-opt-convert-conv2d-to-img2col"
-
-_LAYOUTS = (
-    Alternative("default", ()),
-    Alternative("channels-last", _preprocess(_CHANNELS_LAST)),
-    Alternative("channels-last+img2col", _preprocess(_CHANNELS_LAST, _IMG2COL)),
-    Alternative("O3", ("--iree-opt-level=O3",)),
-)
+_LEVELS = (Alternative("", ()), Alternative("O3", ("--iree-opt-level=O3",)))
 _DATA_TILING = (Alternative("", ()), Alternative("data-tiling", ("--iree-opt-data-tiling",), packs=True))
 
-# The most promising first: a short budget may end before the list does.
-ALTERNATIVES: tuple[Alternative, ...] = tuple(
-    Alternative(
-        "+".join(part.name for part in (layout, tiling) if part.name),
-        (*layout.flags, *tiling.flags),
-        tiling.packs,
-    )
-    for layout, tiling in itertools.product(_LAYOUTS, _DATA_TILING)
-)
-DEFAULT = ALTERNATIVES[0]
 
-
-def alternative_named(name: str) -> Alternative:
-    """Return the alternative called `name`; raises KeyError."""
-    return {alternative.name: alternative for alternative in ALTERNATIVES}[name]
+def variants(structure: Alternative) -> tuple[Alternative, ...]:
+    """Return an alternative and the other ways to compile what its rewrites leave, the most promising first."""
+    found: list[Alternative] = []
+    for level, tiling in itertools.product(_LEVELS, _DATA_TILING):
+        name = "+".join(part.name for part in (structure, level, tiling) if part.name)
+        name = name.removeprefix(f"{DEFAULT.name}+")
+        flags = (*structure.flags, *level.flags, *tiling.flags)
+        found.append(replace(structure, name=name, flags=flags, packs=structure.packs or tiling.packs))
+    return (structure, *found[1:])

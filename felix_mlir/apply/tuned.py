@@ -11,6 +11,7 @@ from pathlib import Path
 from felix_mlir.apply.build import build_model, compile_to_flow
 from felix_mlir.errors import RequestError, WorkError
 from felix_mlir.importers import load_model
+from felix_mlir.passes.apply_tuned import read_missing_roots
 from felix_mlir.passes.tuned import Tuned, read_tuned
 from felix_mlir.target import Target, parse_target
 
@@ -46,7 +47,7 @@ def compile_tuned(source: str, target_name: str, directory: Path, output: Path) 
     """Compile a model with the result in `directory` to `output`.
 
     Raises RequestError when the result is for another target, compiler or model, and WorkError when the
-    compiler fails or a configuration does not land.
+    compiler fails, a rewrite is not applied or a configuration does not land.
     """
     target = parse_target(target_name)
     tuned = read_for_target(directory, target, output)
@@ -54,13 +55,19 @@ def compile_tuned(source: str, target_name: str, directory: Path, output: Path) 
     try:
         model = load_model(source, work)
         flow = work / "flow.mlirbc"
-        outcome = compile_to_flow(model, tuned.model_flags, target, flow, _TIMEOUT_S)
+        outcome = compile_to_flow(model, tuned, flow, _TIMEOUT_S)
+        unapplied = read_missing_roots(outcome.stderr)
+        if unapplied and tuned.rewrites is not None:
+            if set(unapplied) == set(tuned.rewrites.roots):
+                raise RequestError(f"{directory} was tuned for another model ({tuned.model}): none of its ops is here")
+            raise WorkError(outcome.failure)
         if not outcome.ok:
             raise RequestError(f"iree-compile rejects {source}: {outcome.message}")
         build = build_model(flow, tuned, work / "model.vmfb", _TIMEOUT_S)
         if not build.outcome.ok:
             raise WorkError(build.outcome.failure)
-        if tuned.tasks and set(build.missing) == {task.id for task in tuned.tasks}:
+        # What was rewritten is the model's.
+        if tuned.rewrites is None and tuned.tasks and set(build.missing) == {task.id for task in tuned.tasks}:
             near = "".join(f"\n  task {id_} {why}" for id_, why in build.missing.items())
             raise RequestError(
                 f"{directory} was tuned for another model ({tuned.model}): none of its tasks is here{near}"

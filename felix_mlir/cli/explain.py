@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from felix_mlir.report import wide_console
+from felix_mlir.report import StructureReport, wide_console
 from felix_mlir.tuning.explain import ExplainedSchedule, ExplainedTask, Explanation, explain_run
 from felix_mlir.tuning.lost import TERM_NAMES
 
@@ -25,10 +25,24 @@ def explain_folder(directory: Path, only: str | None) -> Explanation:
 def show_explanation(explanation: Explanation) -> None:
     """Print a sentence per task and, where it was tuned, what the sentence stands on."""
     console = wide_console()
+    for op in explanation["structures"]:
+        console.print(structure_line(op), markup=False, highlight=False, soft_wrap=True)
     for task in explanation["tasks"]:
         console.print(headline(task), style="bold", markup=False, highlight=False, soft_wrap=True)
         if task["chosen"] is not None:
             _show_details(console, task, task["chosen"])
+
+
+def structure_line(op: StructureReport) -> str:
+    """Return one sentence on an op of the model: what computes it, and what the other structures took there."""
+    head = f"{op['op']} {'x'.join(map(str, op['iteration_space']))}, {op['count']} in the model: {op['sketch']}"
+    own = [t["ms"] for t in op["timings"] if t["sketch"] == op["sketch"] and t["ms"] is not None]
+    others = sorted((t["ms"], t["sketch"], t["layout"]) for t in op["timings"]
+                    if t["sketch"] != op["sketch"] and t["ms"] is not None)  # fmt: skip
+    if not own:
+        return f"{head}, not measured by itself"
+    told = ", ".join(f"{sketch} ({layout}) {ms / min(own):.2f}x" for ms, sketch, layout in others)
+    return f"{head}, {_time(1e-3 * min(own))} a run" + (f"; others: {told}" if told else "")
 
 
 def headline(task: ExplainedTask) -> str:

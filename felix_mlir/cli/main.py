@@ -100,10 +100,10 @@ def compile_(
     if check_spec:
         landings = compile_by_spec(model, target, tuned, output)
         print(*(line for landing in landings for line in landing.lines()), sep="\n")
-        lost = [landing.task for landing in landings if not landing.has_landed]
+        lost = [landing.subject for landing in landings if not landing.has_landed]
         if lost:
-            raise WorkError(f"{output}: of {len(landings)} tasks these did not land: {', '.join(lost)}")
-        print(f"{output}: {len(landings)} tuned tasks landed")
+            raise WorkError(f"{output}: of {len(landings)} choices these did not land: {', '.join(lost)}")
+        print(f"{output}: all {len(landings)} choices landed")
         return
     applied = compile_tuned(model, target, tuned, output)
     print(f"{output}: {len(applied.landed)} tuned tasks landed")

@@ -13,6 +13,7 @@ from felix_mlir.cost.inputs import NestInputs
 from felix_mlir.cost.machine import Machine, read_machine
 from felix_mlir.cost.model import AdaptedModel, CostModel
 from felix_mlir.cost.online import OnlineModel
+from felix_mlir.cost.rates import MachineRates
 
 __all__ = [
     "NO_FEATURES",
@@ -20,6 +21,7 @@ __all__ = [
     "CostModel",
     "GpuMachine",
     "Machine",
+    "MachineRates",
     "NestInputs",
     "OnlineModel",
     "ScheduleEncoder",

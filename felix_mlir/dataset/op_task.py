@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from pathlib import Path
 
-from felix_mlir.apply import DEFAULT, compile_to_flow
+from felix_mlir.apply import DEFAULT, compile_to_flow, with_tasks
 from felix_mlir.errors import WorkError
 from felix_mlir.importers import load_model
 from felix_mlir.target import Target
@@ -19,7 +19,8 @@ def op_task(mlir: str, target: Target, folder: Path) -> Task:
     folder.mkdir(parents=True, exist_ok=True)
     source, flow = folder / "op.mlir", folder / "flow.mlirbc"
     source.write_text(mlir)
-    outcome = compile_to_flow(load_model(source, folder), DEFAULT.flags, target, flow, _COMPILE_TIMEOUT_S)
+    plain = with_tasks(source.name, target, DEFAULT)
+    outcome = compile_to_flow(load_model(source, folder), plain, flow, _COMPILE_TIMEOUT_S)
     if not outcome.ok:
         raise WorkError(f"iree-compile rejects {source}: {outcome.message}")
     tasks = extract_tasks(flow, target, folder / "tasks")

@@ -16,6 +16,7 @@ from iree.compiler.passmanager import PassManager
 from felix_mlir.passes.apply_tuned import Landing, apply_tuned_pass
 from felix_mlir.passes.extract_tasks import ExtractedTask, extract_tasks_pass
 from felix_mlir.passes.native import add_native_apply_tuned, add_native_extract_tasks, has_native
+from felix_mlir.passes.rewrites import Rewrites
 from felix_mlir.passes.tuned import Tuned, TunedTask, read_tuned
 
 if TYPE_CHECKING:  # Deriving features needs torch, which takes seconds to import.
@@ -24,6 +25,7 @@ if TYPE_CHECKING:  # Deriving features needs torch, which takes seconds to impor
 __all__ = [
     "ExtractedTask",
     "Landing",
+    "Rewrites",
     "Tuned",
     "TunedTask",
     "add_apply_tuned",

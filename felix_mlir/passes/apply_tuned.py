@@ -1,4 +1,4 @@
-"""Writing tuned configurations into a compiled module, and saying of every one whether it landed."""
+"""Writing tuned configurations into a compiled module, and saying of them and of rewrites which landed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Any
 from iree.compiler import ir
 
 from felix_mlir.passes.canonical import canonical_form, difference
+from felix_mlir.passes.rewrites import Rewrites, missing_roots
 from felix_mlir.passes.tuned import Tuned, TunedTask
 from felix_mlir.schedule import ConfigurationError, configured_functions, read_attributes, write_attributes
 from felix_mlir.schedule.dispatch import walk
 
 PREFIX = "felix: "
 _LANDED, _NOT_LANDED, _NOT_FOUND = "landed in", "did not land in", "has no dispatch here"
+_REWRITTEN, _NOT_REWRITTEN = "was rewritten", "is not here: its rewrite was not applied"
 
 
 @dataclass
@@ -30,8 +32,16 @@ class Landing:
     near: str = ""
 
     @property
+    def subject(self) -> str:
+        return f"task {self.task}"
+
+    @property
+    def is_found(self) -> bool:
+        return bool(self.executables)
+
+    @property
     def has_landed(self) -> bool:
-        return bool(self.executables) and not self.is_lost
+        return self.is_found and not self.is_lost
 
     @property
     def is_lost(self) -> bool:
@@ -41,18 +51,51 @@ class Landing:
     @property
     def problem(self) -> str:
         """Why it is not in the module, in one line; "" if it is."""
-        if not self.executables:
+        if not self.is_found:
             return f"{_NOT_FOUND}{f' ({self.near})' if self.near else ''}"
         return "; ".join(f"{_NOT_LANDED} {name}: {why}" for name, why in self.executables.items() if why)
 
     def lines(self) -> list[str]:
         """Return a line per dispatch, or the one that says there is none."""
-        if not self.executables:
-            return [f"{PREFIX}task {self.task} {self.problem}"]
+        if not self.is_found:
+            return [f"{PREFIX}{self.subject} {self.problem}"]
         return [
-            f"{PREFIX}task {self.task} {_NOT_LANDED if why else _LANDED} {name}{f': {why}' if why else ''}"
+            f"{PREFIX}{self.subject} {_NOT_LANDED if why else _LANDED} {name}{f': {why}' if why else ''}"
             for name, why in self.executables.items()
         ]
+
+
+@dataclass(frozen=True)
+class RewriteLanding:
+    """Whether a root op of a result was rewritten, in the terms of `Landing`."""
+
+    root: str
+    has_landed: bool
+
+    @property
+    def subject(self) -> str:
+        return f"op {self.root}"
+
+    @property
+    def is_found(self) -> bool:
+        return self.has_landed
+
+    @property
+    def is_lost(self) -> bool:
+        return not self.has_landed
+
+    @property
+    def problem(self) -> str:
+        return "" if self.has_landed else _NOT_REWRITTEN
+
+    def lines(self) -> list[str]:
+        return [f"{PREFIX}{self.subject} {self.problem or _REWRITTEN}"]
+
+
+def check_rewrites(module: ir.Operation, rewrites: Rewrites) -> list[RewriteLanding]:
+    """Say which rewrites were applied to a module, right after the preprocessing phase."""
+    missing = missing_roots(module, rewrites.roots)
+    return [RewriteLanding(root, root not in missing) for root in rewrites.roots]
 
 
 def apply_tuned(module: ir.Operation, tuned: Tuned) -> list[Landing]:
@@ -112,9 +155,9 @@ def check_workgroups(module: ir.Operation, tuned: Tuned, landings: Sequence[Land
                 landing.executables[name] = f"its code launches {launched} workgroups, not {wanted}"
 
 
-def is_for_another(landings: Sequence[Landing]) -> bool:
-    """Whether none of a result's tasks is in the module: it was tuned for another model or target."""
-    return bool(landings) and not any(landing.executables for landing in landings)
+def is_for_another(landings: Sequence[Landing | RewriteLanding]) -> bool:
+    """Whether none of a result's tasks and ops is in the module: it was tuned for another model or target."""
+    return bool(landings) and not any(landing.is_found for landing in landings)
 
 
 def read_problems(output: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -132,6 +175,13 @@ def read_problems(output: str) -> tuple[dict[str, str], dict[str, str]]:
             elif what.startswith(_NOT_LANDED):
                 lost[task] = "; ".join(filter(None, [lost.get(task, ""), what]))
     return missing, lost
+
+
+def read_missing_roots(output: str) -> list[str]:
+    """Read from what a driver printed (`RewriteLanding.lines`) which root ops were not rewritten."""
+    head, tail = f"{PREFIX}op ", f" {_NOT_REWRITTEN}"
+    lines = [line for line in output.splitlines() if line.startswith(head) and line.endswith(tail)]
+    return [line.removeprefix(head).removesuffix(tail) for line in lines]
 
 
 def apply_tuned_pass(

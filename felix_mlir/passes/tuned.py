@@ -7,12 +7,14 @@ It is a module of MLIR with one empty module per task. All of it is in attribute
       module @TASK attributes {felix.form = "...", felix.lowering_configs = [...], felix.translation_info = ...,
                                felix.workgroups = N} {}
     }
+
+A result that rewrites ops has `felix.rewrites = ["ROOT", ...]` too, and the script that does so in a file beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from iree.compiler import ir
@@ -20,9 +22,11 @@ from iree.compiler import ir
 from felix_mlir.atomic import replacing
 from felix_mlir.errors import RequestError
 from felix_mlir.passes.extract_tasks import ExtractedTask
+from felix_mlir.passes.rewrites import Rewrites, missing_roots
 from felix_mlir.schedule import ConfigurationAttributes
 
 FILE_NAME = "configurations.mlir"
+REWRITES_FILE_NAME = "rewrites.mlir"
 _FORMAT = 1
 
 
@@ -45,7 +49,8 @@ class Tuned:
     """A tuning result to compile with.
 
     `model` says what it was tuned on, `compiler` with which version of iree-base-compiler. `target_flags` and
-    `model_flags` are those of iree-compile that select `target` and that the configurations were tuned with.
+    `model_flags` are those of iree-compile that select `target` and that the configurations were tuned with. The tasks
+    are those of the model as `rewrites` leave it.
     """
 
     model: str
@@ -54,6 +59,19 @@ class Tuned:
     target_flags: tuple[str, ...]
     model_flags: tuple[str, ...]
     tasks: tuple[TunedTask, ...]
+    rewrites: Rewrites | None = None
+
+
+def configurations_file(path: Path) -> Path:
+    """Return the configurations.mlir of a result, named by itself or by its folder."""
+    return path / FILE_NAME if path.is_dir() else path
+
+
+def rewrites_file(configurations: Path) -> Path:
+    """Return where the rewrites of a result are: `STEM.rewrites.mlir` beside `STEM.configurations.mlir`."""
+    name = configurations.name
+    stem = name.removesuffix(FILE_NAME) if name.endswith(FILE_NAME) else f"{name}."
+    return configurations.with_name(stem + REWRITES_FILE_NAME)
 
 
 def read_tuned(path: Path, compiler: str) -> Tuned:
@@ -61,7 +79,7 @@ def read_tuned(path: Path, compiler: str) -> Tuned:
 
     Raises RequestError for anything else.
     """
-    file = path / FILE_NAME if path.is_dir() else path
+    file = configurations_file(path)
     if not file.is_file():
         raise RequestError(f"{path} holds no tuning result: run felix-mlir tune MODEL --out {path}")
     with ir.Context() as context, ir.Location.unknown():
@@ -76,17 +94,26 @@ def read_tuned(path: Path, compiler: str) -> Tuned:
             raise RequestError(f"{file} was written by another version of felix-mlir: tune again")
         try:
             tuned = _read(module)
+            roots = _read_roots(module)
         except (KeyError, ValueError, TypeError) as error:
             raise RequestError(f"{file} is damaged: tune again") from error
-    if tuned.compiler != compiler:
-        raise RequestError(f"{path} was tuned with iree-base-compiler {tuned.compiler}, not {compiler}: tune again")
-    return tuned
+        if tuned.compiler != compiler:
+            raise RequestError(f"{path} was tuned with iree-base-compiler {tuned.compiler}, not {compiler}: tune again")
+        if roots is None:
+            return tuned
+        return replace(tuned, rewrites=Rewrites(roots, _read_script(rewrites_file(file), roots, context)))
 
 
 def write_tuned(tuned: Tuned, path: Path) -> None:
-    """Write a result where `read_tuned` finds it, whole or not at all; `path` is the file."""
+    """Write a result where `read_tuned` finds it, whole or not at all; `path` is the file of configurations."""
+    script = rewrites_file(path)
+    if tuned.rewrites is not None:
+        with replacing(script) as partial:
+            partial.write_text(tuned.rewrites.script)
     with replacing(path) as partial:
         partial.write_text(to_text(tuned))
+    if tuned.rewrites is None:
+        script.unlink(missing_ok=True)
 
 
 def to_text(tuned: Tuned) -> str:
@@ -97,6 +124,7 @@ def to_text(tuned: Tuned) -> str:
             "felix.format": f"{_FORMAT} : i64",
             "felix.model": _quoted(tuned.model),
             "felix.model_flags": _list(map(_quoted, tuned.model_flags)),
+            **({} if tuned.rewrites is None else {"felix.rewrites": _list(map(_quoted, tuned.rewrites.roots))}),
             "felix.target": _quoted(tuned.target),
             "felix.target_flags": _list(map(_quoted, tuned.target_flags)),
         }
@@ -158,6 +186,25 @@ def _read(module: ir.Operation) -> Tuned:
         model_flags=tuple(map(_string, ir.ArrayAttr(head["felix.model_flags"]))),
         tasks=tuple(_read_task(op.operation) for op in module.regions[0].blocks[0]),
     )
+
+
+def _read_roots(module: ir.Operation) -> tuple[str, ...] | None:
+    head = module.attributes
+    return tuple(map(_string, ir.ArrayAttr(head["felix.rewrites"]))) if "felix.rewrites" in head else None
+
+
+def _read_script(file: Path, roots: Sequence[str], context: ir.Context) -> str:
+    """Return the script of a result's rewrites; raises RequestError if it cannot be one."""
+    if not file.is_file():
+        raise RequestError(f"{file} is missing: tune again")
+    try:
+        script = file.read_text()
+        missing = missing_roots(ir.Module.parse(script, context).operation, roots)
+    except (ir.MLIRError, UnicodeDecodeError) as error:
+        raise RequestError(f"{file} is damaged: tune again") from error
+    if missing:
+        raise RequestError(f"{file} is damaged: tune again")
+    return script
 
 
 def _read_task(op: ir.Operation) -> TunedTask:

@@ -71,6 +71,25 @@ class AlternativeReport(TypedDict):
     message: str
 
 
+class SketchTiming(TypedDict):
+    """What an op takes in one run of the model with a sketch, its neighbours in `layout`; None if it does not work."""
+
+    layout: str
+    sketch: str
+    ms: float | None
+
+
+class StructureReport(TypedDict):
+    """An op as the model has it, what computes it in the result, and what was measured of the alternatives."""
+
+    id: str
+    op: str
+    iteration_space: list[int]
+    count: int
+    sketch: str
+    timings: list[SketchTiming]
+
+
 class Report(TypedDict):
     """`speedup` is the default's latency over the result's, paired in one run, with its 95 % `interval`.
 
@@ -87,6 +106,7 @@ class Report(TypedDict):
     interval: list[float] | None
     alternative: str
     alternatives: list[AlternativeReport]
+    structures: list[StructureReport]
     tasks: list[TaskReport]
     largest_relative_error: float | None
     tolerance: float | None
@@ -126,6 +146,21 @@ def _results(tasks: list[TaskReport]) -> Table:
     return table
 
 
+def _structures(structures: list[StructureReport]) -> list[RenderableType]:
+    """Return the table of what ops are computed as; nothing where no op has another structure."""
+    if not structures:
+        return []
+    table = Table("op", "loops", "count", "computed as", "ms a run, by sketch", box=None, pad_edge=False,
+                  title="Structure", title_justify="left")  # fmt: skip
+    for op in structures:
+        timings = sorted(op["timings"], key=lambda timing: timing["ms"] or float("inf"))
+        table.add_row(
+            op["op"], "x".join(map(str, op["iteration_space"])), str(op["count"]), op["sketch"],
+            ", ".join(f"{t['sketch']} {'fails' if t['ms'] is None else format(t['ms'], '.3g')}" for t in timings),
+        )  # fmt: skip
+    return [table, ""]
+
+
 def render(report: Report) -> RenderableType:
     """Return the tables a terminal shows at the end of a run."""
     if report["verdict"] == NOT_MEASURED:
@@ -142,7 +177,17 @@ def render(report: Report) -> RenderableType:
     for way in report["alternatives"]:
         mark = "chosen" if way["name"] == report["alternative"] else ""
         ways.add_row(way["name"], _number(way["speedup"], ".2f", "x"), mark or way["message"] or way["status"])
-    return Group(ways, "", _results(report["tasks"]), "", model, "", _search_share(report), *report["notes"])
+    return Group(
+        *_structures(report["structures"]),
+        ways,
+        "",
+        _results(report["tasks"]),
+        "",
+        model,
+        "",
+        _search_share(report),
+        *report["notes"],
+    )
 
 
 def _unmeasured(tasks: list[TaskReport]) -> RenderableType:

@@ -17,7 +17,7 @@ from felix_mlir.cost.inputs import TERMS
 from felix_mlir.errors import WorkError
 from felix_mlir.features import MachineError
 from felix_mlir.records import Record
-from felix_mlir.report import TaskReport
+from felix_mlir.report import StructureReport, TaskReport
 from felix_mlir.schedule import KnobValues, ScheduleTemplate
 from felix_mlir.tuning.finished import FinishedRun, read_run
 from felix_mlir.tuning.lost import Difference, differences, quantities
@@ -106,6 +106,7 @@ class Explanation(TypedDict):
 
     model: str
     target: str
+    structures: list[StructureReport]
     tasks: list[ExplainedTask]
 
 
@@ -130,7 +131,9 @@ def explain_run(directory: Path, folder: Path, only: str | None = None) -> Expla
             _observe(model, run, row, encoders[id_])
     rows = [row for row in run.report["tasks"] if only in (None, row["id"])]
     explained = [_explain(run, row, model, encoders) if row["id"] in tuned else _untouched(run, row) for row in rows]
-    return Explanation(model=run.report["model"], target=run.target.name, tasks=explained)
+    report = run.report
+    structures = report["structures"] if only is None else []
+    return Explanation(model=report["model"], target=run.target.name, structures=structures, tasks=explained)
 
 
 def _observe(model: OnlineModel, run: FinishedRun, row: TaskReport, encoder: ScheduleEncoder) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from felix_mlir.apply import DEFAULT, compile_to_flow
+from felix_mlir.apply import DEFAULT, compile_to_flow, with_tasks
 from felix_mlir.errors import RequestError
 from felix_mlir.importers import load_model
 from felix_mlir.report import SilentProgress, TaskIdentity
@@ -29,9 +29,8 @@ def read_tasks(source: str, target_name: str, folder: Path) -> list[Task]:
     """
     target = parse_target(target_name)
     flow = folder / "flow.mlirbc"
-    outcome = compile_to_flow(
-        load_model(source, folder / "model"), DEFAULT.flags, target, flow, FIRST_COMPILE_TIMEOUT_S
-    )
+    model, plain = load_model(source, folder / "model"), with_tasks(source, target, DEFAULT)
+    outcome = compile_to_flow(model, plain, flow, FIRST_COMPILE_TIMEOUT_S)
     if not outcome.ok:
         raise RequestError(f"iree-compile rejects {source}: {outcome.message}")
     return extract_tasks(flow, target, folder / "tasks")

@@ -9,7 +9,14 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from felix_mlir.apply import DEFAULT, Alternative, build_model, compile_to_flow, with_tasks
+from felix_mlir.apply import (
+    DEFAULT,
+    Alternative,
+    build_model,
+    compile_to_flow,
+    compile_to_preprocessing,
+    with_tasks,
+)
 from felix_mlir.compiler.process import BuildOutcome, BuildStatus
 from felix_mlir.errors import RequestError, WorkError
 from felix_mlir.importers import PARAMETER_SCOPE, Model, random_inputs
@@ -35,6 +42,8 @@ _SHORTEST_TIMEOUT_S = 60.0
 _RUN_TIMEOUT_S = 300.0
 _PROFILE_S = 0.5
 _SHORT_NAMES = {"bfloat16": "bf16"}
+# Seconds a run may take to be repeated where one sample is enough.
+_SLOW_MODEL_S = 2.0
 # An interleaved comparison of a slow model is cut down to about this, if it can be.
 _LONGEST_S = 20.0
 
@@ -124,8 +133,8 @@ class ModelStage:
     def build(self, alternative: Alternative) -> tuple[Build | None, BuildOutcome]:
         """Compile the model one way; returns no build when that failed, with the outcome that says why."""
         build = self.build_of(alternative)
-        target, timeout_s = self._session.target, self.timeout_s
-        outcome = compile_to_flow(self._model, alternative.flags, target, build.flow, timeout_s)
+        timeout_s = self.timeout_s
+        outcome = compile_to_flow(self._model, build.tuned, build.flow, timeout_s)
         if not outcome.ok:
             return None, outcome
         seconds = outcome.seconds
@@ -133,9 +142,17 @@ class ModelStage:
         self.build_seconds = max(self.build_seconds, seconds + outcome.seconds)
         return (build if outcome.ok else None), outcome
 
+    def preprocessed(self) -> Path:
+        """Compile the model as far as its ops can be rewritten; raises WorkError where that fails."""
+        path = self._workspace.work / "preprocessed.mlirbc"
+        outcome = compile_to_preprocessing(self._model, self._session.target, path, self.timeout_s)
+        if not outcome.ok:
+            raise WorkError(f"reading the model's ops: {outcome.failure}")
+        return path
+
     def build_of(self, alternative: Alternative) -> Build:
         """Return where the files of a build are, whether or not they are there."""
-        folder = self._workspace.work / "variants" / alternative.name
+        folder = self._workspace.work / "variants" / alternative.key
         tuned = with_tasks(self._workspace.state.source, self._session.target, alternative)
         return Build(alternative, folder / "flow.mlirbc", folder / "model.vmfb", tuned)
 
@@ -158,10 +175,14 @@ class ModelStage:
         arguments = [f"--function={self.function}", *self.input_arguments()]
         return profile_dispatches(vmfb, arguments, self._session.target.device, _PROFILE_S)
 
-    def run(self, vmfb: Path, save_outputs: Path | None = None) -> Measurement:
-        """Run one build, check its outputs (unless they are to be the reference) and time it."""
+    def run(self, vmfb: Path, save_outputs: Path | None = None, cutoff_s: float = _SLOW_MODEL_S) -> Measurement:
+        """Run one build, check its outputs (unless they are to be the reference) and time it.
+
+        One that takes longer than `cutoff_s` is timed only once.
+        """
+        timing = Timing(0.3, 3, cutoff_s=cutoff_s)
         return self._session.runner.measure(
-            self.program(vmfb, check=save_outputs is None), Timing(0.3, 3), _RUN_TIMEOUT_S, save_outputs
+            self.program(vmfb, check=save_outputs is None), timing, _RUN_TIMEOUT_S, save_outputs
         )
 
     def interleave(self, vmfbs: Sequence[Path], pairs: int, seconds: float) -> tuple[Measurement, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from math import prod
 
+from felix_mlir.apply import DEFAULT
 from felix_mlir.errors import WorkError
 from felix_mlir.gpu import KernelFigures
 from felix_mlir.report import KernelReport, Report, TaskReport, UnmeasuredReport
@@ -18,6 +19,7 @@ from felix_mlir.tuning.programs import search_seed
 from felix_mlir.tuning.request import RunRequest
 from felix_mlir.tuning.results import make_unmeasured_report, task_report
 from felix_mlir.tuning.static_check import StaticChecker
+from felix_mlir.tuning.structures import predicted_structure
 from felix_mlir.tuning.workspace import write_json
 from felix_mlir.tuning.write import write_result
 
@@ -26,7 +28,7 @@ _TRIALS = 64
 
 
 class UnmeasuredRun:
-    """The stages of such a run, in order. Ways to compile the whole model another way are not considered."""
+    """The stages of such a run, in order. Flags that compile the whole model another way are not considered."""
 
     def __init__(self, request: RunRequest) -> None:
         self._request = request
@@ -44,15 +46,28 @@ class UnmeasuredRun:
         self._session.progress.stage("compiling the model as iree-compile does by default")
         base = self._stage.compile_default()
         self._request.claim_folder()
+        base = self._restructured(base)
         self._session.progress.stage("finding the tasks")
         tasks = self._stage.extract(base)
         choosers = self._prepare(tasks)
         choices = self._choose(choosers)
         tuned, choices = self._compile(base, tasks, choices)
-        result = Result("tuned" if tuned else "default", tuned or base, choices)
+        kept = "default" if base.alternative is DEFAULT else "alternative"
+        result = Result("tuned" if tuned else kept, tuned or base, choices)
         if tuned is None:
-            self._notes.append("no task has another schedule than the compiler's: tuned.vmfb is the default module")
+            self._notes.append(f"no task has another schedule than the compiler's: tuned.vmfb is the {kept} module")
         return self._write(result, choices, tasks, choosers)
+
+    def _restructured(self, default: Build) -> Build:
+        """Return the model in the structure estimated to be the fastest, the default where that does not compile."""
+        self._session.progress.stage("choosing the structure of the model's ops")
+        alternative = predicted_structure(self._stage, self._session.target)
+        if alternative is DEFAULT:
+            return default
+        build, outcome = self._stage.build(alternative)
+        if build is None:
+            self._notes.append(f"the model keeps its structure, {alternative.name} does not compile: {outcome.failure}")
+        return build or default
 
     def _prepare(self, tasks: Sequence[Task]) -> list[TaskChooser]:
         """Get a chooser ready for each task; one that is left out keeps the default, with a reason."""

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from felix_mlir.measure import Status, compare, median
-from felix_mlir.report import NOT_MEASURED, AlternativeReport, Report, TaskReport
+from felix_mlir.report import (
+    NOT_MEASURED,
+    AlternativeReport,
+    Report,
+    SketchTiming,
+    StructureReport,
+    TaskReport,
+)
 from felix_mlir.tasks import Task
 from felix_mlir.tuning.alternatives import AlternativeResult
 from felix_mlir.tuning.decision import Choice, Decision
 from felix_mlir.tuning.finish import Outcome, Result
 from felix_mlir.tuning.request import RunRequest
+from felix_mlir.tuning.structures import OpStructure
 from felix_mlir.tuning.task_tuner import TaskTuner
 
 
@@ -33,6 +42,7 @@ def make_report(
     tolerance: float,
     outcome: Outcome,
     alternatives: Sequence[AlternativeResult],
+    structures: Sequence[OpStructure],
     tasks: Sequence[Task],
     tuners: Mapping[str, TaskTuner],
     skipped: Mapping[str, str],
@@ -56,7 +66,8 @@ def make_report(
     )
     search_s = sum(tuner.search_s for tuner in tuners.values())
     tried = [_alternative_report(alternative) for alternative in alternatives]
-    return _report(request, outcome, comparison, tried, rows, search_s, notes)
+    ops = [_structure_report(structure) for structure in structures]
+    return _report(request, outcome, comparison, tried, ops, rows, search_s, notes)
 
 
 def make_unmeasured_report(
@@ -70,7 +81,7 @@ def make_unmeasured_report(
     """Return the report.json of a run that measured nothing: `rows` say what of the tasks, for which `proposed`
     candidates were proposed.
     """
-    report = _report(request, result, _Comparison(NOT_MEASURED), [], rows, search_s, notes)
+    report = _report(request, result, _Comparison(NOT_MEASURED), [], [], rows, search_s, notes)
     report["trials"] = proposed
     return report
 
@@ -80,6 +91,7 @@ def _report(
     result: Result,
     comparison: _Comparison,
     alternatives: list[AlternativeReport],
+    structures: list[StructureReport],
     rows: list[TaskReport],
     search_s: float,
     notes: Sequence[str],
@@ -100,6 +112,7 @@ def _report(
         interval=comparison.interval,
         alternative=result.build.alternative.name,
         alternatives=alternatives,
+        structures=structures,
         tasks=rows,
         largest_relative_error=comparison.largest_relative_error,
         tolerance=comparison.tolerance,
@@ -117,6 +130,21 @@ def _report(
 def _alternative_report(result: AlternativeResult) -> AlternativeReport:
     return AlternativeReport(
         name=result.alternative.name, status=result.status, speedup=result.ratio, message=result.message
+    )
+
+
+def _structure_report(structure: OpStructure) -> StructureReport:
+    root = structure.options.root
+    return StructureReport(
+        id=root.id,
+        op=root.name.removeprefix("linalg."),
+        iteration_space=list(root.extents),
+        count=len(root.locations),
+        sketch=structure.sketch,
+        timings=[
+            SketchTiming(layout=layout.value, sketch=name, ms=1e3 * seconds if math.isfinite(seconds) else None)
+            for (layout, name), seconds in structure.seconds.items()
+        ],
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from felix_mlir.apply import Alternative
+from felix_mlir.apply import DEFAULT, Alternative, variants
 from felix_mlir.errors import RequestError, WorkError
 from felix_mlir.importers import Model, load_model
 from felix_mlir.options import TuneOptions
@@ -16,7 +16,7 @@ from felix_mlir.report import Progress, Report, TaskRow
 from felix_mlir.search import SEARCHERS, EvolutionarySearcher, UnsearchableError, next_task
 from felix_mlir.target import measurable_target, parse_target
 from felix_mlir.tasks import Task
-from felix_mlir.tuning.alternatives import AlternativeResult, try_alternatives
+from felix_mlir.tuning.alternatives import AlternativeResult, Alternatives
 from felix_mlir.tuning.budget import Budget
 from felix_mlir.tuning.decision import Choice
 from felix_mlir.tuning.finish import FINAL_S, Finish, Outcome
@@ -26,6 +26,7 @@ from felix_mlir.tuning.programs import search_seed
 from felix_mlir.tuning.request import RunRequest
 from felix_mlir.tuning.results import make_report
 from felix_mlir.tuning.session import open_session
+from felix_mlir.tuning.structures import StructureSearch
 from felix_mlir.tuning.task_tuner import TaskTuner
 from felix_mlir.tuning.workspace import State, Workspace, write_json
 from felix_mlir.tuning.write import write_result
@@ -116,7 +117,11 @@ class _Run:
         default = self._stage.build_default()
         # Only a model that works takes the folder: a request that was wrong must not.
         self._request.claim_folder()
-        alternatives = try_alternatives(self._stage, default, self._session, self._budget)
+        structures = StructureSearch(self._stage, default, self._session, self._budget, self._notes)
+        trials = Alternatives(self._stage, default, self._session, self._budget)
+        alternatives = trials.try_all([DEFAULT, *structures.find()])
+        fastest = max(alternatives, key=lambda result: result.ratio or 0.0).alternative
+        alternatives += trials.try_all(variants(fastest)[1:])
         self._checkpoint()
         fastest, base, tasks = self._choose_base(alternatives)
         tuners = self._prepare(tasks)
@@ -125,7 +130,7 @@ class _Run:
         finish = Finish(self._stage, self._session, self._notes)
         tuned, choices = finish.build_tuned(base, tasks, choices)
         outcome = finish.compare(default, fastest, tuned, choices)
-        return self._write(outcome, alternatives, tasks, tuners)
+        return self._write(outcome, alternatives, structures, tasks, tuners)
 
     def _choose_base(self, alternatives: Sequence[AlternativeResult]) -> tuple[Build, Build, list[Task]]:
         """Return the fastest alternative, and the one whose dispatches are worth tuning, with its tasks.
@@ -222,6 +227,7 @@ class _Run:
         self,
         outcome: Outcome,
         alternatives: Sequence[AlternativeResult],
+        structures: StructureSearch,
         tasks: Sequence[Task],
         tuners: Sequence[TaskTuner],
     ) -> Report:
@@ -236,7 +242,8 @@ class _Run:
         self._checkpoint()
         write_result(self._request, tasks, outcome, self._notes)
         report = make_report(
-            self._request, self._stage.tolerance, outcome, alternatives, tasks,
+            self._request, self._stage.tolerance, outcome, alternatives,
+            structures.structures(outcome.build.alternative), tasks,
             {tuner.task.id: tuner for tuner in tuners}, self._skipped, self._notes,
         )  # fmt: skip
         write_json(workspace.report, report)

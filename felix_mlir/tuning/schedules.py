@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from felix_mlir.passes.rewrites import SPEC_FLAG
+from felix_mlir.passes.tuned import REWRITES_FILE_NAME
 from felix_mlir.passes.tuning_spec import SpecTask, tuning_spec
 from felix_mlir.symbolic import structure_of, tuning_script
 from felix_mlir.tasks import Task
@@ -11,11 +13,13 @@ from felix_mlir.tuning.finish import Result
 
 
 def schedules_text(tasks: Sequence[Task], result: Result) -> str:
-    """Return the scripts of the tasks whose schedules the winner has, knobs open and with the sizes chosen.
+    """Return the scripts of what the winner is made with: the rewrites of ops, and a schedule a tuned task.
 
-    One module each, `// -----` between them.
+    Schedules have their knobs open, with the sizes chosen. One module each, `// -----` between them.
     """
     scripts: list[str] = []
+    if (rewrites := result.build.tuned.rewrites) is not None:
+        scripts.append(f"// Rewrites of {len(rewrites.roots)} ops, before dispatches are formed.\n{rewrites.script}")
     for task in tasks if result.winner == "tuned" else ():
         choice = result.choices.get(task.id)
         if task.tunable is None or choice is None or choice.candidate is None:
@@ -37,4 +41,5 @@ def spec_text(tasks: Sequence[Task], result: Result) -> str:
         for task in tuned.tasks
         if (tunable := programs[task.id]) is not None
     ]
-    return tuning_spec(found, (*tuned.target_flags, *tuned.model_flags)).text
+    rewriting = () if tuned.rewrites is None else (f"{SPEC_FLAG}={REWRITES_FILE_NAME}",)
+    return tuning_spec(found, (*tuned.target_flags, *tuned.model_flags, *rewriting)).text

@@ -10,11 +10,12 @@ import pytest
 from configured import CPU, write_flow
 from ops import conv2d_nchw, matmul
 
-from felix_mlir.apply import ALTERNATIVES, DEFAULT, build_model, compile_tuned, tuned_task, with_tasks
+from felix_mlir.apply import DEFAULT, Alternative, build_model, compile_tuned, tuned_task, variants, with_tasks
 from felix_mlir.errors import RequestError
 from felix_mlir.importers import random_inputs
 from felix_mlir.measure import Program, Runner, Status, Timing, save_arrays
 from felix_mlir.measure.signature import read_signature
+from felix_mlir.passes.rewrites import Rewrites
 from felix_mlir.passes.tuned import FILE_NAME, Tuned, TunedTask, write_tuned
 from felix_mlir.schedule import LegalSpace
 from felix_mlir.tasks import extract_tasks
@@ -100,10 +101,13 @@ def test_a_rejected_flag_is_an_error_not_a_crash(model, tmp_path):
     assert build_model(flow, broken, tmp_path / "x.vmfb", 60).outcome.status == "compile_error"
 
 
-def test_alternatives_are_the_four_layouts_with_and_without_data_tiling():
-    assert len(ALTERNATIVES) == 8
-    assert len({a.name for a in ALTERNATIVES}) == len({a.flags for a in ALTERNATIVES}) == 8
-    assert DEFAULT.flags == ()
+def test_variants_are_two_levels_with_and_without_data_tiling_of_what_rewrites_leave():
+    assert [a.name for a in variants(DEFAULT)] == ["default", "data-tiling", "O3", "O3+data-tiling"]
+    rewritten = Alternative("channels-last", (), rewrites=Rewrites(("a",), "module {}"))
+    found = variants(rewritten)
+    assert found[0] == rewritten and found[1].name == "channels-last+data-tiling"
+    assert len({a.key for a in found}) == len({a.flags for a in found}) == 4
+    assert {a.rewrites for a in found} == {rewritten.rewrites}
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ from felix_mlir.records import Store
 from felix_mlir.report import SilentProgress
 from felix_mlir.target import parse_target
 from felix_mlir.tasks import extract_tasks
-from felix_mlir.tuning import alternatives, finish, run_tuning, task_tuner
+from felix_mlir.tuning import finish, run_tuning, structures, task_tuner
+from felix_mlir.tuning import run as tuning_run
 from felix_mlir.tuning.explain import TEMPERATURE, active_constraints, gradient
 
 TRIALS = 6
@@ -40,7 +41,8 @@ def run(tmp_path_factory) -> Path:
     model_of_bound.save(folder / "weights.safetensors")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cost_model, "SHIPPED", folder / "weights.safetensors")
-        patch.setattr(alternatives, "ALTERNATIVES", alternatives.ALTERNATIVES[:1])
+        patch.setattr(tuning_run, "variants", lambda structure: (structure,))
+        patch.setattr(structures, "sketches_of", lambda *_: [])
         patch.setattr(task_tuner.TaskTuner, "_fastest", first_finalist)
         patch.setattr(finish, "_IN_MODEL_TOLERANCE", math.inf)
         options = TuneOptions(folder / "out", budget_s=None, trials=TRIALS, search="gradient")

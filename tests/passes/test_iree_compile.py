@@ -48,7 +48,7 @@ BLOCKS = ("mlp", "resnet_block", "mobilenet_block", "attention_block")
 
 def result_for(model: Model, folder: Path) -> Tuned:
     """A drawn result for a model, in `folder`/tuned."""
-    assert compile_to_flow(model, (), CPU, folder / "flow.mlirbc", 120).ok
+    assert compile_to_flow(model, with_tasks("", CPU, DEFAULT), folder / "flow.mlirbc", 120).ok
     tuned = draw(extract_tasks(folder / "flow.mlirbc", CPU, folder / "tasks"))
     (folder / "tuned").mkdir()
     write_tuned(tuned, folder / "tuned" / FILE_NAME)
@@ -96,7 +96,7 @@ def test_an_f16_matmul_for_cuda(driver, tmp_path):
     assert extracted.returncode == 0, extracted.stderr
     tuned = cuda_result(found)
     write_tuned(tuned, tmp_path / FILE_NAME)
-    done = drive(driver, source, f"--felix-tuned={tmp_path}", "--felix-print-landed", "-o", tmp_path / "tuned.vmfb")
+    done = drive(driver, "--felix-print-landed", source, f"--felix-tuned={tmp_path}", "-o", tmp_path / "tuned.vmfb")
     assert done.returncode == 0, done.stderr
     assert b" landed in " in done.stderr
     assert compile_tuned(str(source), "cuda:sm_80", tmp_path, tmp_path / "ours.vmfb").missing == {}

@@ -14,12 +14,13 @@ from felix_mlir.options import TuneOptions
 from felix_mlir.report import SilentProgress
 from felix_mlir.target import Target, device_names, measuring_devices, parse_target
 from felix_mlir.tasks import extract_tasks
-from felix_mlir.tuning import alternatives, run_tuning, session
+from felix_mlir.tuning import run, run_tuning, session, structures
 
 
 def test_a_device_has_a_worker_of_its_own_and_tasks_are_timed_alone_without_a_profiler(tmp_path, monkeypatch):
     (model := tmp_path / "model.mlir").write_text(LAYER_NORM)
-    monkeypatch.setattr(alternatives, "ALTERNATIVES", alternatives.ALTERNATIVES[:1])
+    monkeypatch.setattr(run, "variants", lambda structure: (structure,))
+    monkeypatch.setattr(structures, "sketches_of", lambda *_: [])
     # There is one processor; two workers on it stand for two devices.
     monkeypatch.setattr(session, "measuring_devices", lambda target: (target.device,) * 2)
     monkeypatch.setattr(Target, "has_profiler", False)

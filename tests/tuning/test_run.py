@@ -19,13 +19,14 @@ import pytest
 from ops import LAYER_NORM
 
 import felix_mlir
+from felix_mlir.apply import variants
 from felix_mlir.compiler.process import BuildOutcome, BuildStatus
 from felix_mlir.errors import RequestError
 from felix_mlir.measure import Builder, BuildJob, Runner
 from felix_mlir.options import TuneOptions
 from felix_mlir.records import Store
 from felix_mlir.report import SilentProgress
-from felix_mlir.tuning import alternatives, finish, model_stage, run_tuning, session, task_tuner
+from felix_mlir.tuning import finish, model_stage, run, run_tuning, session, structures, task_tuner
 from felix_mlir.tuning.budget import Budget
 from felix_mlir.tuning.workspace import State, Workspace
 
@@ -42,7 +43,8 @@ def model(tmp_path) -> Path:
 @pytest.fixture
 def two_alternatives(monkeypatch):
     """Shortens runs that are about something else."""
-    monkeypatch.setattr(alternatives, "ALTERNATIVES", alternatives.ALTERNATIVES[:2])
+    monkeypatch.setattr(run, "variants", lambda structure: variants(structure)[:2])
+    monkeypatch.setattr(structures, "sketches_of", lambda *_: [])
 
 
 def tune(model, out, trials, **options):

@@ -1,0 +1,239 @@
+"""Finding the structure of a model: which sketch each of its root ops is computed by.
+
+Sketches are measured where they will be used, inside the model, between the op's own producers and consumers: a plan
+gives every root op one sketch, and the profile of the model that it makes says what each op then takes, the
+transposes that did not cancel among it. As many models as an op has sketches measure all sketches of all ops.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from felix_mlir.apply import DEFAULT, Alternative
+from felix_mlir.compiler.parallel import run_parallel
+from felix_mlir.compiler.process import BuildOutcome
+from felix_mlir.cost import read_machine
+from felix_mlir.measure import Status
+from felix_mlir.passes.rewrites import Rewrites
+from felix_mlir.sketches import (
+    AS_IT_IS,
+    LAYOUTS,
+    Layout,
+    Plan,
+    RootOptions,
+    best_plan,
+    chosen_sketches,
+    estimated_s,
+    estimated_sum,
+    launches_by_root,
+    plans,
+    read_roots,
+    rewrite_script,
+    root_options,
+    sketches_of,
+)
+from felix_mlir.target import Target
+from felix_mlir.tuning.alternatives import content_hash
+from felix_mlir.tuning.budget import Budget
+from felix_mlir.tuning.model_stage import Build, ModelStage
+from felix_mlir.tuning.session import Session, failure
+
+# Share of the time budget that measuring plans may take.
+_SHARE = 0.35
+# Sketches of one op worth measuring in one layout, and how much slower than the best estimate they may be.
+_MOST_SKETCHES = 4
+_SLOWEST = 6.0
+# A plan that leaves the model this many times slower than another, and above this many seconds, is not worth a profile.
+_TOO_SLOW = 3.0
+_SLOW_S = 2.0
+
+
+@dataclass(frozen=True)
+class OpStructure:
+    """What was found for one root op: `sketch` is chosen; `seconds` are per run of the model, by layout and sketch."""
+
+    options: RootOptions
+    sketch: str
+    seconds: Mapping[tuple[Layout, str], float]
+
+
+def read_options(stage: ModelStage, target: Target) -> list[RootOptions]:
+    """Return the root ops of the model with their sketches, ordered by what each is estimated to take."""
+    machine = read_machine(target)
+    options: list[RootOptions] = []
+    for root in read_roots(stage.preprocessed()):
+        sketches = sketches_of(root, machine.limits.vector_bytes)
+        as_it_is, seconds = estimated_s(root, sketches, machine)
+        options.append(root_options(root, sketches, {**seconds, AS_IT_IS: as_it_is}, _MOST_SKETCHES, _SLOWEST))
+    return options
+
+
+def plan_alternative(name: str, options: Sequence[RootOptions], plan: Plan) -> Alternative:
+    """Return the way to compile the model that a plan is; the default if it changes nothing."""
+    chosen = chosen_sketches(options, plan)
+    if not chosen:
+        return DEFAULT
+    return Alternative(name, (), rewrites=Rewrites(tuple(root.id for root, _ in chosen), rewrite_script(chosen)))
+
+
+def predicted_structure(stage: ModelStage, target: Target) -> Alternative:
+    """Return the structure that is estimated to be the fastest, by the layout whose sum over all ops is smallest."""
+    options = read_options(stage, target)
+    layout = min(LAYOUTS, key=lambda layout: estimated_sum(options, layout))
+    return plan_alternative(layout.value, options, best_plan(options, layout, {}))
+
+
+class StructureSearch:
+    """Measures sketches in one model; `notes` gets a line for each that is dropped."""
+
+    def __init__(self, stage: ModelStage, default: Build, session: Session, budget: Budget, notes: list[str]) -> None:
+        self._stage = stage
+        self._default = default
+        self._session = session
+        self._budget = budget
+        self._notes = notes
+        self._records = f"sketches-{content_hash(default.flow)}"
+        self._options = read_options(stage, session.target)
+        self._seconds = {layout: self._known_seconds(layout) for layout in LAYOUTS}
+        self._plans: dict[str, Plan] = {}
+        self._failed = {record.template for record in session.history(self._records)}
+        self._fastest_s = stage.default_latency_s
+
+    def find(self) -> list[Alternative]:
+        """Return the best plan of each layout that changes the model; none where there is nothing to rewrite."""
+        if not any(option.sketches for option in self._options):
+            return []
+        found: list[Alternative] = []
+        for layout in LAYOUTS:
+            if self._session.target.has_profiler:
+                self._measure_plans(layout)
+            best = best_plan(self._options, layout, self._seconds[layout])
+            if any(name != AS_IT_IS for name in best.values()):
+                found.append(self._alternative(layout.value, best))
+        return found
+
+    def structures(self, alternative: Alternative) -> list[OpStructure]:
+        """Return what each root op got in an alternative."""
+        plan = {} if alternative.rewrites is None else self._plans[alternative.rewrites.script]
+        return [
+            OpStructure(
+                option,
+                plan.get(option.root.id, AS_IT_IS),
+                {
+                    (layout, name): seconds
+                    for layout in LAYOUTS
+                    for (id_, name), seconds in self._seconds[layout].items()
+                    if id_ == option.root.id
+                },
+            )
+            for option in self._options
+            if option.sketches
+        ]
+
+    def _measure_plans(self, layout: Layout) -> None:
+        """Build and profile plans until every sketch of every op is known or the budget's share is used up."""
+        cores = self._session.target.cores
+        waiting = [plan for plan in plans(self._options, layout) if self._is_news(layout, plan)]
+        while waiting and not self._share_used_up():
+            batch, waiting = waiting[:cores], waiting[cores:]
+            self._session.progress.stage(f"trying other structures in the model: {layout.value}")
+            alternatives = [self._alternative(layout.value, plan) for plan in batch]
+            builds = run_parallel(cores, [partial(self._build, alternative) for alternative in alternatives])
+            for plan, (build, outcome) in zip(batch, builds, strict=True):
+                if build is not None:
+                    self._time(layout, plan, build)
+                elif outcome is not None and (repaired := self._repaired(layout, plan, outcome)) is not None:
+                    waiting.insert(0, repaired)
+                self._budget.tick()
+
+    def _build(self, alternative: Alternative) -> tuple[Build | None, BuildOutcome | None]:
+        return (self._default, None) if alternative is DEFAULT else self._stage.build(alternative)
+
+    def _repaired(self, layout: Layout, plan: Plan, outcome: BuildOutcome) -> Plan | None:
+        """Return a plan without the sketches that a failed compilation blames, None where it blames none."""
+        blamed = self._blamed(outcome, plan)
+        if not blamed:
+            self._notes.append(f"a plan of sketches ({layout.value}) is not used: {outcome.failure}")
+            return None
+        for id_ in blamed:
+            self._notes.append(f"sketch {plan[id_]} of op {id_} is not used: {outcome.failure}")
+            self._record(layout, id_, plan[id_], Status(outcome.status), None, outcome.message)
+        return {id_: self._other(layout, id_) if id_ in blamed else name for id_, name in plan.items()}
+
+    def _is_news(self, layout: Layout, plan: Plan) -> bool:
+        is_known = all((id_, name) in self._seconds[layout] for id_, name in plan.items())
+        return not is_known and self._alternative(layout.value, plan).key not in self._failed
+
+    def _share_used_up(self) -> bool:
+        if self._budget.seconds is None:
+            return False
+        next_s = self._stage.build_seconds + 4 * self._fastest_s
+        return self._budget.elapsed_s + next_s > _SHARE * self._budget.seconds
+
+    def _alternative(self, name: str, plan: Plan) -> Alternative:
+        alternative = plan_alternative(name, self._options, plan)
+        if alternative.rewrites is not None:
+            self._plans[alternative.rewrites.script] = plan
+        return alternative
+
+    def _blamed(self, outcome: BuildOutcome, plan: Plan) -> list[str]:
+        """Return the root ops whose replacement a compiler message names; locations of their ops do."""
+        named = set(re.findall(r"felix_([0-9a-f]{12})", outcome.stderr))
+        return [id_ for id_, name in plan.items() if id_ in named and name != AS_IT_IS]
+
+    def _other(self, layout: Layout, id_: str) -> str:
+        option = next(option for option in self._options if option.root.id == id_)
+        known = self._seconds[layout]
+        untried = [n for n in option.order[layout] if known.get((id_, n)) != float("inf")]
+        return untried[0] if untried else AS_IT_IS
+
+    def _time(self, layout: Layout, plan: Plan, build: Build) -> None:
+        """Run a build and book what each root op takes in it."""
+        latency_s = self._stage.default_latency_s
+        if build is not self._default:
+            measurement = self._stage.run(build.vmfb, cutoff_s=max(_SLOW_S, _TOO_SLOW * self._fastest_s))
+            if measurement.latency_s is None:
+                key = build.alternative.key
+                self._session.record(self._records, key, {}, measurement.status, message=measurement.message)
+                self._failed.add(key)
+                self._notes.append(f"a plan of sketches ({layout.value}) is not used: {failure(measurement)}")
+                return
+            latency_s = measurement.latency_s
+        is_slow = latency_s > max(_SLOW_S, _TOO_SLOW * self._fastest_s)
+        self._fastest_s = min(self._fastest_s, latency_s)
+        # Of a slow model only a bound is known: no op takes longer than the whole.
+        taken = dict.fromkeys(plan, latency_s) if is_slow else self._taken(build, latency_s)
+        for id_, name in plan.items():
+            if id_ in taken and (id_, name) not in self._seconds[layout]:
+                self._record(layout, id_, name, Status.OK, taken[id_], "")
+
+    def _taken(self, build: Build, latency_s: float) -> dict[str, float]:
+        """Return the seconds of a run of the model that each root op takes."""
+        profile = self._stage.profile(build.vmfb)
+        parts = launches_by_root(build.flow, [option.root for option in self._options])
+        return {
+            id_: latency_s * sum(part * profile.share([export]) for export, part in of_root.items())
+            for id_, of_root in parts.items()
+        }
+
+    def _record(self, layout: Layout, id_: str, name: str, status: Status, seconds: float | None, message: str) -> None:
+        self._session.record(
+            self._records_of(id_), f"{layout.value}/{name}", {}, status, latency_s=seconds, message=message
+        )
+        self._seconds[layout][id_, name] = float("inf") if seconds is None else seconds
+
+    def _records_of(self, id_: str) -> str:
+        return f"{self._records}-{id_}"
+
+    def _known_seconds(self, layout: Layout) -> dict[tuple[str, str], float]:
+        known: dict[tuple[str, str], float] = {}
+        for option in self._options:
+            for record in self._session.history(self._records_of(option.root.id)):
+                where, _, name = record.template.partition("/")
+                if where == layout.value:
+                    seconds = record.latency_s if record.latency_s is not None else float("inf")
+                    known[option.root.id, name] = seconds
+        return known
