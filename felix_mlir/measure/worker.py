@@ -47,6 +47,8 @@ USER_DEFINED = 2
 
 # A sample that turned out too short is repeated with this much more than should be needed, and never with
 # more than ten times as many invocations: the first runs of a module are slow and mislead.
+# A first run of so many seconds says enough of how long one takes.
+RAMP_S = 2.0
 CALIBRATION_MARGIN = 1.2
 CALIBRATION_GROWTH = 10
 
@@ -231,7 +233,7 @@ class Timer:
 def run_job(device: Device, job: dict[str, Any]) -> list[dict[str, Any]]:
     """Check every entry of `job`, then time in turn those that passed; returns one result an entry."""
     results: list[dict[str, Any]] = []
-    timed: list[tuple[Timer, dict[str, Any]]] = []
+    timed: list[tuple[Timer, dict[str, Any], float]] = []
     for entry in job["entries"]:
         result: dict[str, Any] = {
             "status": "ok",
@@ -244,37 +246,42 @@ def run_job(device: Device, job: dict[str, Any]) -> list[dict[str, Any]]:
         results.append(result)
         try:
             program = Program(device, entry)
-            result["error"] = _warm_up(program, entry)
+            first_s = _warm_up(program, entry, result)
         except WrongResultError as problem:
             result.update(status="wrong_result", message=str(problem), error=problem.error)
         except Exception as problem:
             result.update(status="crash", message=_one_line(problem))
         else:
             timer = Timer(program, job["min_time_s"] / job["repetitions"], job["invocations"])
-            timed.append((timer, result))
-    for timer, result in timed:
-        _calibrate(timer, result, job["cutoff_s"])
+            timed.append((timer, result, first_s))
+    for timer, result, first_s in timed:
+        _calibrate(timer, result, first_s, job["cutoff_s"])
     for _ in range(job["repetitions"]):
-        for timer, result in timed:
+        for timer, result, _ in timed:
             if result["status"] == "ok" and not result["cut_off"]:
                 _add_sample(timer, result)
     return results
 
 
-def _warm_up(program: Program, entry: dict[str, Any]) -> float | None:
+def _warm_up(program: Program, entry: dict[str, Any], result: dict[str, Any]) -> float:
+    """Run once, check the outputs and return the seconds that took."""
+    start = time.perf_counter()
     outputs = program.outputs()
-    error = None
+    seconds = time.perf_counter() - start
     if entry["expected"] is not None:
         expected = load_arrays(Path(entry["expected"]), "out")
-        error = check_outputs(outputs, expected, entry["tolerance"])
+        result["error"] = check_outputs(outputs, expected, entry["tolerance"])
     if entry["save_outputs"] is not None:
         save_arrays(Path(entry["save_outputs"]), "out", outputs)
-    return error
+    return seconds
 
 
-def _calibrate(timer: Timer, result: dict[str, Any], cutoff_s: float | None) -> None:
+def _calibrate(timer: Timer, result: dict[str, Any], first_s: float, cutoff_s: float | None) -> None:
     # The sample is kept only as the evidence of a cut-off: it includes the ramp of clocks and thread pools.
-    _add_sample(timer, result)
+    if first_s < RAMP_S:
+        _add_sample(timer, result)
+    else:  # So long a run has them behind it: one more would tell nothing new.
+        result.update(samples=[first_s], invocations=1)
     if cutoff_s is not None and result["samples"] and result["samples"][0] > cutoff_s:
         result["cut_off"] = True
     else:

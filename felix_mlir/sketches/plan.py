@@ -40,9 +40,8 @@ def root_options(
 ) -> RootOptions:
     """Order the sketches of a root op by `seconds`, what each is estimated to take (AS_IT_IS among them).
 
-    At most `most` a layout are kept, and none that is estimated to take `slowest` times as long as the best of all.
+    At most `most` a layout are kept, and none that is estimated to take `slowest` times as long as the best of them.
     """
-    best = min(seconds.values())
     order: dict[Layout, tuple[str, ...]] = {}
     for layout in LAYOUTS:
         names = [sketch.name for sketch in sketches if sketch.layout in (layout, Layout.ANY)]
@@ -50,8 +49,8 @@ def root_options(
         if not needs_layout:
             names.append(AS_IT_IS)
         names.sort(key=lambda name: seconds[name])
-        fit = [name for name in names if seconds[name] <= slowest * best]
-        order[layout] = tuple((fit or names[:1])[:most])
+        fit = [name for name in names if seconds[name] <= slowest * seconds[names[0]]]
+        order[layout] = tuple(fit[:most])
     return RootOptions(root, {sketch.name: sketch for sketch in sketches}, seconds, order)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -110,11 +110,14 @@ def read_roots(preprocessing: Path) -> list[RootOp]:
     with ir.Context() as context, ir.Location.unknown():
         module = ir.Module.parse(preprocessing.read_bytes(), context)
         found: dict[str, RootOp] = {}
+        weights: set[ir.Value] = set()
         for op in walk(module.operation):
+            if _is_weight(op, weights):
+                weights.update(op.results)
             if not op.name.startswith("linalg.") or len(op.regions) != 1 or len(op.results) != 1:
                 continue
             try:
-                root = read_root(op)
+                root = read_root(op, weights)
             except UnreadableOpError:
                 continue
             if root.reduction_loops:
@@ -130,8 +133,8 @@ def _merged(known: RootOp | None, root: RootOp) -> RootOp:
     return replace(known, locations=known.locations + root.locations, constants=constants)
 
 
-def read_root(op: ir.Operation) -> RootOp:
-    """Read one linalg op; raises UnreadableOpError when nothing can be derived for it."""
+def read_root(op: ir.Operation, weights: Collection[ir.Value] = ()) -> RootOp:
+    """Read one linalg op of a model with `weights`; raises UnreadableOpError when nothing can be derived for it."""
     tensors = tuple(_tensor(value.type) for value in op.operands)
     if any(_is_captured(value, inner) for inner in walk(op) if inner != op for value in inner.operands):
         raise UnreadableOpError("its body uses values from outside")
@@ -170,7 +173,7 @@ def read_root(op: ir.Operation) -> RootOp:
         stuffing=stuffing,
         adds_to_zero=bool(zeros),
         locations=(str(op.location),),
-        constants=tuple(map(_is_constant, arguments)),
+        constants=tuple(argument in weights for argument in arguments),
     )
 
 
@@ -180,17 +183,11 @@ def _tensor(type_: ir.Type) -> Tensor:
     return Tensor(tuple(type_.shape), str(type_.element_type))
 
 
-def _is_constant(value: ir.Value) -> bool:
-    """Whether a value is a weight, or made of weights alone."""
-    owner = _owner(value)
-    if owner is None or owner.name in ("util.global.load", "arith.constant"):
-        return owner is not None
-    return len(owner.operands) > 0 and all(_is_constant(operand) or _is_empty(operand) for operand in owner.operands)
-
-
-def _is_empty(value: ir.Value) -> bool:
-    owner = _owner(value)
-    return owner is not None and owner.name == "tensor.empty"
+def _is_weight(op: ir.Operation, weights: Collection[ir.Value]) -> bool:
+    """Whether what an op yields is a weight, or made of `weights` alone."""
+    if op.name in ("util.global.load", "arith.constant", "tensor.empty"):
+        return True
+    return len(op.operands) > 0 and all(operand in weights for operand in op.operands)
 
 
 def _is_captured(value: ir.Value, user: ir.Operation) -> bool:

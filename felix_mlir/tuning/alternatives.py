@@ -18,8 +18,8 @@ from felix_mlir.tuning.budget import Budget
 from felix_mlir.tuning.model_stage import Build, ModelStage
 from felix_mlir.tuning.session import Session
 
-# Share of the time budget all alternatives may take, structures included.
-_SHARE = 0.5
+# Share of the time budget that may be gone when another alternative is begun.
+_SHARE = 0.6
 _PAIRS = 9
 _SECONDS = 0.3
 
@@ -46,14 +46,14 @@ class Alternatives:
         self._known = {record.template: record for record in session.history(self._task)}
         self._flows: dict[str, Record | None] = {content_hash(default.flow): None}
 
-    def try_all(self, alternatives: Sequence[Alternative]) -> list[AlternativeResult]:
-        """Build and time alternatives until they are through or the budget's share of all of them is used up.
+    def try_all(self, alternatives: Sequence[Alternative], share: float = _SHARE) -> list[AlternativeResult]:
+        """Build and time alternatives until they are through or `share` of the budget is used up.
 
         Returns one result for each.
         """
         untried = [a for a in alternatives if a is not DEFAULT and a.key not in self._known]
         cores = self._session.target.cores
-        while untried and not self._share_used_up():
+        while untried and not self._used_up(share):
             batch, untried = untried[:cores], untried[cores:]
             self._session.progress.stage(f"compiling the whole model another way: {', '.join(a.name for a in batch)}")
             builds = run_parallel(cores, [partial(self._stage.build, alternative) for alternative in batch])
@@ -74,11 +74,13 @@ class Alternatives:
         ratio = record.reference_s / record.latency_s if record.reference_s and record.latency_s else None
         return AlternativeResult(alternative, record.status.value, ratio, record.message)
 
-    def _share_used_up(self) -> bool:
+    def _used_up(self, share: float) -> bool:
         if self._budget.seconds is None:
             return False
-        next_s = self._stage.build_seconds + self._stage.interleave_seconds(2, _SECONDS)
-        return self._budget.elapsed_s + next_s > _SHARE * self._budget.seconds
+        stage = self._stage
+        timing_s = stage.default_latency_s if stage.is_slow else stage.interleave_seconds(2, _SECONDS)
+        next_s = stage.build_seconds + timing_s
+        return self._budget.elapsed_s + next_s > share * self._budget.seconds
 
     def _time(self, build: Build | None, outcome: BuildOutcome, record: partial[Record]) -> Record:
         """Check and time one alternative."""
@@ -96,16 +98,25 @@ class Alternatives:
                 reference_s=twin.reference_s if twin else same,
                 message=f"the same program as {twin.template if twin else DEFAULT.name}",
             )
+        result = self._time_alone(build, record) if self._stage.is_slow else self._time_in_turn(build, record)
+        self._flows.setdefault(form, result)
+        return result
+
+    def _time_in_turn(self, build: Build, record: partial[Record]) -> Record:
         first, second = self._stage.interleave([self._default.vmfb, build.vmfb], _PAIRS, _SECONDS)
         failed = next((m for m in (second, first) if m.status is not Status.OK), None)
         if failed is not None:
-            result = record(failed.status, message=failed.message, command=failed.command)
-        else:
-            reference_s = median(first.samples)
-            latency_s = reference_s / compare(first.samples, second.samples).ratio
-            result = record(Status.OK, latency_s=latency_s, samples=second.samples, reference_s=reference_s)
-        self._flows.setdefault(form, result)
-        return result
+            return record(failed.status, message=failed.message, command=failed.command)
+        reference_s = median(first.samples)
+        latency_s = reference_s / compare(first.samples, second.samples).ratio
+        return record(Status.OK, latency_s=latency_s, samples=second.samples, reference_s=reference_s)
+
+    def _time_alone(self, build: Build, record: partial[Record]) -> Record:
+        found = self._stage.run(build.vmfb)
+        return record(
+            found.status, latency_s=found.latency_s, samples=found.samples, reference_s=self._stage.default_latency_s,
+            message=found.message, command=found.command if found.message else "",
+        )  # fmt: skip
 
 
 def _changes_code_generation(alternative: Alternative) -> bool:

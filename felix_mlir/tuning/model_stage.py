@@ -44,6 +44,9 @@ _PROFILE_S = 0.5
 _SHORT_NAMES = {"bfloat16": "bf16"}
 # Seconds a run may take to be repeated where one sample is enough.
 _SLOW_MODEL_S = 2.0
+# Above these seconds a run of the default is compared in fewer pairs than noise takes: only large gains count then.
+_SLOW_DEFAULT_S = 4.0
+_SLOW_MODEL_PAIRS = 2
 # An interleaved comparison of a slow model is cut down to about this, if it can be.
 _LONGEST_S = 20.0
 
@@ -188,16 +191,28 @@ class ModelStage:
     def interleave(self, vmfbs: Sequence[Path], pairs: int, seconds: float) -> tuple[Measurement, ...]:
         """Time builds of the model in turn, `seconds` each in up to `pairs` rounds, checking their outputs.
 
-        A slow model gets fewer rounds, but never less than a comparison needs.
+        A slow model gets fewer rounds.
         """
         programs = [self.program(vmfb) for vmfb in vmfbs]
-        rounds = max(MIN_PAIRS, min(pairs, int(_LONGEST_S / (len(programs) * self.default_latency_s))))
+        rounds = self._rounds(len(programs), pairs)
         timeout_s = _RUN_TIMEOUT_S + 10 * rounds * len(programs) * self.default_latency_s
         return self._session.runner.measure_interleaved(programs, Timing(seconds, rounds), timeout_s)
 
+    def _rounds(self, programs: int, pairs: int) -> int:
+        if self.is_slow:
+            return _SLOW_MODEL_PAIRS
+        return max(MIN_PAIRS, min(pairs, int(_LONGEST_S / (programs * self.default_latency_s))))
+
     def interleave_seconds(self, programs: int, seconds: float) -> float:
         """Return about how long `interleave` takes."""
+        if self.is_slow:  # What it is compared with is faster, or would not be.
+            return 1.5 * (1 + _SLOW_MODEL_PAIRS) * self.default_latency_s
         return programs * max(1.5 * seconds, (MIN_PAIRS + 3) * self.default_latency_s)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether a run of the default takes so long that only large gains can be told from noise in a few runs."""
+        return self.default_latency_s > _SLOW_DEFAULT_S
 
 
 def model_tolerance(types: Sequence[np.dtype]) -> float:

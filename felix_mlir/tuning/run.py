@@ -42,6 +42,8 @@ _SMALLEST_SHARE = 0.005
 _CHOICE_S_PER_TASK = 2.0
 # An alternative that gains less is not worth leaving the default for.
 _SMALLEST_GAIN = 1.02
+# Structures were measured op by op when they are tried as a whole: of all alternatives they promise most.
+_STRUCTURES_SHARE = 0.8
 # Geometric mean of what tile sizes alone gained on six CPU ops (300 random candidates each) over the default.
 _TYPICAL_GAIN = 1.5
 
@@ -119,7 +121,7 @@ class _Run:
         self._request.claim_folder()
         structures = StructureSearch(self._stage, default, self._session, self._budget, self._notes)
         trials = Alternatives(self._stage, default, self._session, self._budget)
-        alternatives = trials.try_all([DEFAULT, *structures.find()])
+        alternatives = trials.try_all([DEFAULT, *structures.find()], _STRUCTURES_SHARE)
         fastest = max(alternatives, key=lambda result: result.ratio or 0.0).alternative
         alternatives += trials.try_all(variants(fastest)[1:])
         self._checkpoint()
@@ -213,7 +215,8 @@ class _Run:
     def _reserve_s(self, tasks: int) -> float:
         """Seconds to keep for what follows the search: choosing, building, and the final comparison."""
         comparison_s = self._stage.interleave_seconds(3, FINAL_S)
-        return _CHOICE_S_PER_TASK * tasks + 2 * self._stage.build_seconds + comparison_s
+        # Builds were timed while as many ran as there are cores; those to come run alone, at most about twice.
+        return _CHOICE_S_PER_TASK * tasks + self._stage.build_seconds + comparison_s
 
     def _choose(self, tuners: Sequence[TaskTuner]) -> dict[str, Choice]:
         choices: dict[str, Choice] = {}

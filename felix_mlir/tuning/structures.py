@@ -41,8 +41,10 @@ from felix_mlir.tuning.budget import Budget
 from felix_mlir.tuning.model_stage import Build, ModelStage
 from felix_mlir.tuning.session import Session, failure
 
+# Padding stands between the transposes of two convolutions, which cancel only where one is moved through it.
+_FLAGS = {Layout.CHANNELS_LAST: ("--iree-global-opt-enable-sink-transpose-through-pad",)}
 # Share of the time budget that measuring plans may take.
-_SHARE = 0.35
+_SHARE = 0.5
 # Sketches of one op worth measuring in one layout, and how much slower than the best estimate they may be.
 _MOST_SKETCHES = 4
 _SLOWEST = 6.0
@@ -71,19 +73,20 @@ def read_options(stage: ModelStage, target: Target) -> list[RootOptions]:
     return options
 
 
-def plan_alternative(name: str, options: Sequence[RootOptions], plan: Plan) -> Alternative:
-    """Return the way to compile the model that a plan is; the default if it changes nothing."""
+def plan_alternative(layout: Layout, options: Sequence[RootOptions], plan: Plan) -> Alternative:
+    """Return the way to compile the model that a plan of a layout is; the default if it changes nothing."""
     chosen = chosen_sketches(options, plan)
     if not chosen:
         return DEFAULT
-    return Alternative(name, (), rewrites=Rewrites(tuple(root.id for root, _ in chosen), rewrite_script(chosen)))
+    rewrites = Rewrites(tuple(root.id for root, _ in chosen), rewrite_script(chosen))
+    return Alternative(layout.value, _FLAGS.get(layout, ()), rewrites=rewrites)
 
 
 def predicted_structure(stage: ModelStage, target: Target) -> Alternative:
     """Return the structure that is estimated to be the fastest, by the layout whose sum over all ops is smallest."""
     options = read_options(stage, target)
     layout = min(LAYOUTS, key=lambda layout: estimated_sum(options, layout))
-    return plan_alternative(layout.value, options, best_plan(options, layout, {}))
+    return plan_alternative(layout, options, best_plan(options, layout, {}))
 
 
 class StructureSearch:
@@ -112,7 +115,7 @@ class StructureSearch:
                 self._measure_plans(layout)
             best = best_plan(self._options, layout, self._seconds[layout])
             if any(name != AS_IT_IS for name in best.values()):
-                found.append(self._alternative(layout.value, best))
+                found.append(self._alternative(layout, best))
         return found
 
     def structures(self, alternative: Alternative) -> list[OpStructure]:
@@ -140,7 +143,7 @@ class StructureSearch:
         while waiting and not self._share_used_up():
             batch, waiting = waiting[:cores], waiting[cores:]
             self._session.progress.stage(f"trying other structures in the model: {layout.value}")
-            alternatives = [self._alternative(layout.value, plan) for plan in batch]
+            alternatives = [self._alternative(layout, plan) for plan in batch]
             builds = run_parallel(cores, [partial(self._build, alternative) for alternative in alternatives])
             for plan, (build, outcome) in zip(batch, builds, strict=True):
                 if build is not None:
@@ -165,16 +168,16 @@ class StructureSearch:
 
     def _is_news(self, layout: Layout, plan: Plan) -> bool:
         is_known = all((id_, name) in self._seconds[layout] for id_, name in plan.items())
-        return not is_known and self._alternative(layout.value, plan).key not in self._failed
+        return not is_known and self._alternative(layout, plan).key not in self._failed
 
     def _share_used_up(self) -> bool:
         if self._budget.seconds is None:
             return False
-        next_s = self._stage.build_seconds + 4 * self._fastest_s
+        next_s = self._stage.build_seconds + 2 * self._fastest_s
         return self._budget.elapsed_s + next_s > _SHARE * self._budget.seconds
 
-    def _alternative(self, name: str, plan: Plan) -> Alternative:
-        alternative = plan_alternative(name, self._options, plan)
+    def _alternative(self, layout: Layout, plan: Plan) -> Alternative:
+        alternative = plan_alternative(layout, self._options, plan)
         if alternative.rewrites is not None:
             self._plans[alternative.rewrites.script] = plan
         return alternative
