@@ -256,9 +256,9 @@ def run_job(device: Device, job: dict[str, Any]) -> list[dict[str, Any]]:
             timed.append((timer, result, first_s))
     for timer, result, first_s in timed:
         _calibrate(timer, result, first_s, job["cutoff_s"])
-    for _ in range(job["repetitions"]):
+    for repetition in range(job["repetitions"]):
         for timer, result, _ in timed:
-            if result["status"] == "ok" and not result["cut_off"]:
+            if result["status"] == "ok" and not result["cut_off"] and len(result["samples"]) <= repetition:
                 _add_sample(timer, result)
     return results
 
@@ -277,14 +277,14 @@ def _warm_up(program: Program, entry: dict[str, Any], result: dict[str, Any]) ->
 
 
 def _calibrate(timer: Timer, result: dict[str, Any], first_s: float, cutoff_s: float | None) -> None:
-    # The sample is kept only as the evidence of a cut-off: it includes the ramp of clocks and thread pools.
     if first_s < RAMP_S:
         _add_sample(timer, result)
-    else:  # So long a run has them behind it: one more would tell nothing new.
+    else:  # So long a run has the ramp of clocks and thread pools behind it, and is as good a sample as any.
         result.update(samples=[first_s], invocations=1)
     if cutoff_s is not None and result["samples"] and result["samples"][0] > cutoff_s:
         result["cut_off"] = True
-    else:
+    elif first_s < RAMP_S:
+        # It includes the ramp: good enough as evidence of a cut-off, not as a sample.
         result["samples"] = []
 
 

@@ -178,15 +178,15 @@ class ModelStage:
         arguments = [f"--function={self.function}", *self.input_arguments()]
         return profile_dispatches(vmfb, arguments, self._session.target.device, _PROFILE_S)
 
-    def run(self, vmfb: Path, save_outputs: Path | None = None, cutoff_s: float = _SLOW_MODEL_S) -> Measurement:
+    def run(self, vmfb: Path, save_outputs: Path | None = None) -> Measurement:
         """Run one build, check its outputs (unless they are to be the reference) and time it.
 
-        One that takes longer than `cutoff_s` is timed only once.
+        One that takes longer than _SLOW_MODEL_S is timed only once.
         """
-        timing = Timing(0.3, 3, cutoff_s=cutoff_s)
         return self._session.runner.measure(
-            self.program(vmfb, check=save_outputs is None), timing, _RUN_TIMEOUT_S, save_outputs
-        )
+            self.program(vmfb, check=save_outputs is None), Timing(0.3, 3, cutoff_s=_SLOW_MODEL_S), _RUN_TIMEOUT_S,
+            save_outputs,
+        )  # fmt: skip
 
     def interleave(self, vmfbs: Sequence[Path], pairs: int, seconds: float) -> tuple[Measurement, ...]:
         """Time builds of the model in turn, `seconds` each in up to `pairs` rounds, checking their outputs.
@@ -206,7 +206,7 @@ class ModelStage:
     def interleave_seconds(self, programs: int, seconds: float) -> float:
         """Return about how long `interleave` takes."""
         if self.is_slow:  # What it is compared with is faster, or would not be.
-            return 1.5 * (1 + _SLOW_MODEL_PAIRS) * self.default_latency_s
+            return 1.2 * _SLOW_MODEL_PAIRS * self.default_latency_s
         return programs * max(1.5 * seconds, (MIN_PAIRS + 3) * self.default_latency_s)
 
     @property
