@@ -2,9 +2,9 @@
 
 python tools/model_table.py [MODEL ...] [--budget 5m] [--out build/model_table] [--measured-only]
 
-MODEL is the name of a file in examples/models; without one it is each of resnet50, mobilenet_v2, dcgan and r3d18. What
-`felix-mlir tune` finds lies in OUT/MODEL, the table, with every sample, in OUT/model_table.json. Torch gets as many
-threads as IREE: one a core. Keep the machine quiet.
+MODEL is the name of a file in examples/models, or FILE:FUNCTION; without one it is each of resnet50, mobilenet_v2,
+dcgan and r3d18. What `felix-mlir tune` finds lies in OUT/MODEL, the table, with every sample, in OUT/model_table.json.
+Torch gets as many threads as IREE: one a core. Keep the machine quiet.
 
 Exit status: 0; 1 when a model is missing from the table, or a program of it is wrong; 2 for a wrong request.
 """
@@ -71,7 +71,7 @@ def run(sources: Mapping[str, str], budget: str, out: Path, measured_only: bool)
     errors: list[str] = []
     for number, (model, source) in enumerate(sources.items(), start=1):
         print(f"{number} of {len(sources)}: {model}", file=sys.stderr, flush=True)
-        folder = out / model
+        folder = out / model.replace(":", "-")
         try:
             if not (measured_only and is_finished(folder)):
                 tune(source, budget, folder)
@@ -87,11 +87,12 @@ def run(sources: Mapping[str, str], budget: str, out: Path, measured_only: bool)
 
 def source_of(model: str) -> str:
     """Return how `felix-mlir tune` is told of a model; raises RequestError when there is none of that name."""
-    file = EXAMPLES / f"{model}.py"
+    name, _, function = model.partition(":")
+    file = EXAMPLES / f"{name}.py"
     if not file.is_file():
         known = ", ".join(sorted(path.stem for path in EXAMPLES.glob("*.py")))
-        raise RequestError(f"no model is called '{model}': there are {known}")
-    return f"{file}:build"
+        raise RequestError(f"no model is called '{name}': there are {known}")
+    return f"{file}:{function or 'build'}"
 
 
 def is_finished(folder: Path) -> bool:
