@@ -164,7 +164,13 @@ def _structures(structures: list[StructureReport]) -> list[RenderableType]:
 def render(report: Report) -> RenderableType:
     """Return the tables a terminal shows at the end of a run."""
     if report["verdict"] == NOT_MEASURED:
-        return Group(_unmeasured(report["tasks"]), "", _search_share(report), *report["notes"])
+        return Group(
+            *_structures(report["structures"]),
+            _unmeasured(report["tasks"]),
+            "",
+            _search_share(report),
+            *report["notes"],
+        )
     model = Table("model", "default", "result", "speed-up", "95 % interval", box=None, pad_edge=False)
     model.add_row(
         report["model"],

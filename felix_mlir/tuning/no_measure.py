@@ -12,6 +12,7 @@ from felix_mlir.gpu import KernelFigures
 from felix_mlir.report import KernelReport, Report, TaskReport, UnmeasuredReport
 from felix_mlir.search import SEARCHERS, UnsearchableError
 from felix_mlir.tasks import Task
+from felix_mlir.tasks.extract import group_executables
 from felix_mlir.tuning.chooser import TaskChooser, UnmeasuredChoice
 from felix_mlir.tuning.finish import Finish, Result
 from felix_mlir.tuning.model_stage import Build, ModelStage
@@ -19,7 +20,7 @@ from felix_mlir.tuning.programs import search_seed
 from felix_mlir.tuning.request import RunRequest
 from felix_mlir.tuning.results import make_unmeasured_report, task_report
 from felix_mlir.tuning.static_check import StaticChecker
-from felix_mlir.tuning.structures import predicted_structure
+from felix_mlir.tuning.structures import OpStructure, predicted_structure
 from felix_mlir.tuning.workspace import write_json
 from felix_mlir.tuning.write import write_result
 
@@ -40,6 +41,7 @@ class UnmeasuredRun:
         self._stage = ModelStage(request.model, self._workspace, self._session)
         self._notes = [*request.first_notes(), *self._checker.notes]
         self._skipped: dict[str, str] = {}
+        self._structures: list[OpStructure] = []
 
     def choose(self) -> Report:
         """Choose, compile and write everything; raises RequestError and WorkError."""
@@ -60,14 +62,19 @@ class UnmeasuredRun:
 
     def _restructured(self, default: Build) -> Build:
         """Return the model in the structure estimated to be the fastest, the default where that does not compile."""
-        self._session.progress.stage("choosing the structure of the model's ops")
-        alternative = predicted_structure(self._stage, self._session.target)
-        if alternative is DEFAULT:
+        session = self._session
+        if any(session.history(id_) for id_ in group_executables(default.flow, session.target)):
+            self._notes.append("the model keeps its structure: the records are of its tasks as it is")
             return default
-        build, outcome = self._stage.build(alternative)
+        session.progress.stage("choosing the structure of the model's ops")
+        alternative, structures = predicted_structure(self._stage, session.target)
+        build, outcome = (default, None) if alternative is DEFAULT else self._stage.build(alternative)
         if build is None:
-            self._notes.append(f"the model keeps its structure, {alternative.name} does not compile: {outcome.failure}")
-        return build or default
+            reason = outcome.failure if outcome else ""
+            self._notes.append(f"the model keeps its structure, {alternative.name} does not compile: {reason}")
+            return default
+        self._structures = structures
+        return build
 
     def _prepare(self, tasks: Sequence[Task]) -> list[TaskChooser]:
         """Get a chooser ready for each task; one that is left out keeps the default, with a reason."""
@@ -143,7 +150,7 @@ class UnmeasuredRun:
             for task in tasks
         ]
         proposed, search_s = sum(c.proposed for c in choosers), sum(c.search_s for c in choosers)
-        report = make_unmeasured_report(self._request, result, rows, proposed, search_s, self._notes)
+        report = make_unmeasured_report(self._request, result, self._structures, rows, proposed, search_s, self._notes)
         write_json(workspace.report, report)
         workspace.save_state()
         return report

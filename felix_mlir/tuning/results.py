@@ -73,6 +73,7 @@ def make_report(
 def make_unmeasured_report(
     request: RunRequest,
     result: Result,
+    structures: Sequence[OpStructure],
     rows: list[TaskReport],
     proposed: int,
     search_s: float,
@@ -81,7 +82,8 @@ def make_unmeasured_report(
     """Return the report.json of a run that measured nothing: `rows` say what of the tasks, for which `proposed`
     candidates were proposed.
     """
-    report = _report(request, result, _Comparison(NOT_MEASURED), [], [], rows, search_s, notes)
+    ops = [_structure_report(structure) for structure in structures]
+    report = _report(request, result, _Comparison(NOT_MEASURED), [], ops, rows, search_s, notes)
     report["trials"] = proposed
     return report
 

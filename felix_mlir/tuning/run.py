@@ -194,7 +194,8 @@ class _Run:
         try:
             return TaskTuner(task, model_s, self._session, SEARCHERS[self._options.search], seed, folder)
         except UnsearchableError as error:
-            self._notes.append(f"task {task.id} is searched without a cost model: {error}")
+            reason = " ".join(str(error).split())
+            self._notes.append(f"task {task.id} is searched without a cost model: {reason}")
             return TaskTuner(task, model_s, self._session, EvolutionarySearcher, seed, folder)
 
     def _count(self, tuners: Sequence[TaskTuner]) -> None:

@@ -82,11 +82,13 @@ def plan_alternative(layout: Layout, options: Sequence[RootOptions], plan: Plan)
     return Alternative(layout.value, _FLAGS.get(layout, ()), rewrites=rewrites)
 
 
-def predicted_structure(stage: ModelStage, target: Target) -> Alternative:
+def predicted_structure(stage: ModelStage, target: Target) -> tuple[Alternative, list[OpStructure]]:
     """Return the structure that is estimated to be the fastest, by the layout whose sum over all ops is smallest."""
     options = read_options(stage, target)
     layout = min(LAYOUTS, key=lambda layout: estimated_sum(options, layout))
-    return plan_alternative(layout, options, best_plan(options, layout, {}))
+    plan = best_plan(options, layout, {})
+    found = [OpStructure(option, plan[option.root.id], {}) for option in options if option.sketches]
+    return plan_alternative(layout, options, plan), found
 
 
 class StructureSearch:

@@ -209,6 +209,31 @@ def test_predictions_know_how_many_workgroups_run_at_once(on_cuda, tmp_path):
             assert at_once[-1] == pytest.approx(alone)
 
 
+STRIDED = """
+func.func @main(%x: tensor<1x256x56x56xf32>, %w: tensor<512x256x1x1xf32>) -> tensor<1x512x28x28xf32> {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<1x512x28x28xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<1x512x28x28xf32>) -> tensor<1x512x28x28xf32>
+  %r = linalg.conv_2d_nchw_fchw {dilations = dense<1> : vector<2xi64>, strides = dense<2> : vector<2xi64>}
+    ins(%x, %w : tensor<1x256x56x56xf32>, tensor<512x256x1x1xf32>) outs(%f : tensor<1x512x28x28xf32>)
+    -> tensor<1x512x28x28xf32>
+  return %r : tensor<1x512x28x28xf32>
+}
+"""
+
+
+def test_for_a_gpu_the_structure_is_what_estimates_say_and_is_replayed(tmp_path):
+    """Compiled and checked without a device: a strided convolution becomes a product, and again when replayed."""
+    (model := tmp_path / "model.mlir").write_text(STRIDED)
+    out = tmp_path / "out"
+    report = choose(model, out, 1, target="cuda:sm_80")
+    (op,) = report["structures"]
+    assert op["sketch"].startswith("gemm") and report["alternative"] != "default"
+    assert (out / "rewrites.mlir").is_file() and any(task["kind"] == "matmul" for task in report["tasks"])
+    assert not compile_tuned(str(model), "cuda:sm_80", out, tmp_path / "again.vmfb").missing
+    assert (tmp_path / "again.vmfb").read_bytes() == (out / "tuned.vmfb").read_bytes()
+
+
 @needs_no_gpu
 def test_without_a_device_measuring_is_refused_in_one_line_and_choosing_is_not(model, tmp_path):
     command = [sys.executable, "-m", "felix_mlir.cli", "tune", str(model), "--target", "cuda:sm_80"]
