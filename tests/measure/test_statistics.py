@@ -95,7 +95,6 @@ def test_a_difference_within_the_noise_is_none_and_one_beyond_it_is_found():
 @pytest.mark.parametrize(
     ("a", "b"),
     [
-        ([1.0] * (MIN_PAIRS - 1), [1.0] * (MIN_PAIRS - 1)),
         ([1.0] * MIN_PAIRS, [1.0] * (MIN_PAIRS + 1)),
         ([], []),
         ([1.0] * (MIN_PAIRS - 1) + [0.0], [1.0] * MIN_PAIRS),
@@ -105,3 +104,19 @@ def test_a_difference_within_the_noise_is_none_and_one_beyond_it_is_found():
 def test_samples_that_cannot_be_compared_are_refused(a, b):
     with pytest.raises(ValueError, match="samples"):
         compare(a, b)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "verdict"),
+    [
+        ([2.0, 3.0], Verdict.FASTER),
+        ([0.5, 0.3], Verdict.SLOWER),
+        ([2.0, 1.4], Verdict.SAME),
+        ([9.0], Verdict.SAME),
+        ([1.4] * (MIN_PAIRS - 1), Verdict.SAME),
+    ],
+)
+def test_few_pairs_show_only_what_no_noise_makes(ratios, verdict):
+    comparison = compare(ratios, [1.0] * len(ratios))
+    assert comparison.verdict is verdict
+    assert comparison.low == pytest.approx(min(ratios)) and comparison.high == pytest.approx(max(ratios))
