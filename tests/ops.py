@@ -18,6 +18,13 @@ from felix_mlir.dataset.ops import (
     window,
 )
 
+
+def strided_1x1(channels_in: int, channels_out: int) -> str:
+    """A projection from 56x56 to 28x28, which the compiler's default code computes without vectors."""
+    shapes = [(1, channels_in, 56, 56), (channels_out, channels_in, 1, 1)]
+    return named("conv_2d_nchw_fchw", shapes, (1, channels_out, 28, 28), window(2, 2))
+
+
 SOFTMAX = softmax(12, 50, 50)
 LAYER_NORM = centred_rows(50, 768)
 

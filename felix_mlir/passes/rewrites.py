@@ -6,6 +6,7 @@ the phase says that the rewrite was applied.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from iree.compiler import ir
 
 SPEC_FLAG = "--iree-preprocessing-transform-spec-filename"
 PREPROCESSING = "preprocessing"
+_SYMBOL = re.compile(r"felix_([0-9a-f]{12})")
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,11 @@ class Rewrites:
 def replacement_symbol(root_id: str) -> str:
     """Return what the function that replaces a root op is called; a module has it if the op was found in it."""
     return f"felix_{root_id}"
+
+
+def replaced_roots(text: str) -> set[str]:
+    """Return the ids of the root ops whose replacements a text names, such as a location or a compiler's message."""
+    return set(_SYMBOL.findall(text))
 
 
 def missing_roots(module: ir.Operation, roots: Iterable[str]) -> list[str]:

@@ -10,6 +10,7 @@ Nothing here chooses, compiles or measures. `sketches_of` yields structures that
 
 from __future__ import annotations
 
+from felix_mlir.passes.rewrites import SPEC_FLAG, replacement_symbol
 from felix_mlir.sketches.attribution import launches_by_root
 from felix_mlir.sketches.contraction import as_contraction
 from felix_mlir.sketches.contraction_sketches import contraction_sketches
@@ -28,7 +29,7 @@ from felix_mlir.sketches.plan import (
     root_options,
 )
 from felix_mlir.sketches.products import products
-from felix_mlir.sketches.rewrite import SPEC_FLAG, replacement_symbol, rewrite_script
+from felix_mlir.sketches.rewrite import rewrite_script
 from felix_mlir.sketches.root import RootOp, read_roots
 from felix_mlir.sketches.sketch import Layout, Sketch
 from felix_mlir.sketches.winograd import winograd_sketches

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from iree.compiler import ir
 
+from felix_mlir.passes.rewrites import replaced_roots
 from felix_mlir.schedule.dispatch import walk
 from felix_mlir.sketches.root import RootOp
-
-_SYMBOL = re.compile(r"felix_([0-9a-f]{12})")
 
 
 def launches_by_root(flow: Path, roots: Sequence[RootOp]) -> dict[str, dict[str, float]]:
@@ -52,7 +50,7 @@ def launches_by_root(flow: Path, roots: Sequence[RootOp]) -> dict[str, dict[str,
 
 
 def _ids(location: str, places: Mapping[str, str]) -> set[str]:
-    return {*_SYMBOL.findall(location), *(id_ for place, id_ in places.items() if place in location)}
+    return {*replaced_roots(location), *(id_ for place, id_ in places.items() if place in location)}
 
 
 def _ids_in(executable: ir.Operation, places: Mapping[str, str]) -> set[str]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from iree.compiler import ir
 
 from felix_mlir.cost import GpuMachine, Machine, MachineRates
+from felix_mlir.sketches.products import element_bytes
 from felix_mlir.sketches.root import RootOp, UnreadableOpError, read_root
 from felix_mlir.sketches.sketch import Sketch
 
@@ -103,7 +104,7 @@ def _op_s(op: RootOp, peaks: _Peaks) -> float:
     rate = matrix or peaks.flops.get(types[-1], peaks.flops["f32"])
     scattered = 1 if _is_vectorised(op) else peaks.scattered
     arithmetic_s = len(op.scalar_ops) * points * scattered / rate
-    traffic = sum(math.prod(tensor.shape) * _element_bytes(tensor.element_type) for tensor in op.tensors)
+    traffic = sum(math.prod(tensor.shape) * element_bytes(tensor.element_type) for tensor in op.tensors)
     return max(arithmetic_s, peaks.moved_s(traffic)) + peaks.launch_s
 
 
@@ -129,9 +130,4 @@ def _is_contiguous(op: RootOp, operand: int, loop: int) -> bool:
 
 
 def _bytes(type_: ir.RankedTensorType) -> int:
-    return math.prod(type_.shape) * _element_bytes(str(type_.element_type))
-
-
-def _element_bytes(element_type: str) -> int:
-    digits = "".join(character for character in element_type if character.isdigit())
-    return max(1, int(digits or 64) // 8)
+    return math.prod(type_.shape) * element_bytes(str(type_.element_type))

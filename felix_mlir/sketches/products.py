@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -53,9 +54,9 @@ def register_tile(vector_bytes: int, element_types: tuple[str, str, str]) -> Til
 
 
 def element_bytes(element_type: str) -> int:
-    """Return the size of an integer or float type as MLIR spells it, e.g. f32, bf16, i8."""
-    digits = element_type.lstrip("abcdefghijklmnopqrstuvwxyz")
-    return -(-int(digits.partition("E")[0]) // 8)
+    """Return the size of an element type as MLIR spells it, e.g. f32, bf16, i8; one without a width is an index."""
+    width = re.search(r"\d+", element_type)
+    return -(-int(width[0] if width else 64) // 8)
 
 
 def packed(vector_bytes: int, writer: Writer, lhs: Value, rhs: Value, init: Value) -> Value:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from felix_mlir.passes.rewrites import SPEC_FLAG as SPEC_FLAG
 from felix_mlir.passes.rewrites import replacement_symbol
 from felix_mlir.sketches.root import RootOp
 from felix_mlir.sketches.sketch import Sketch

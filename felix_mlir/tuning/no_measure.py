@@ -68,13 +68,15 @@ class UnmeasuredRun:
             return default
         session.progress.stage("choosing the structure of the model's ops")
         alternative, structures = predicted_structure(self._stage, session.target)
-        build, outcome = (default, None) if alternative is DEFAULT else self._stage.build(alternative)
-        if build is None:
-            reason = outcome.failure if outcome else ""
-            self._notes.append(f"the model keeps its structure, {alternative.name} does not compile: {reason}")
-            return default
+        restructured: Build | None = default
+        if alternative is not DEFAULT:
+            restructured, outcome = self._stage.build(alternative)
+            if restructured is None:
+                failed = f"{alternative.name} does not compile: {outcome.failure}"
+                self._notes.append(f"the model keeps its structure, {failed}")
+                return default
         self._structures = structures
-        return build
+        return restructured
 
     def _prepare(self, tasks: Sequence[Task]) -> list[TaskChooser]:
         """Get a chooser ready for each task; one that is left out keeps the default, with a reason."""

@@ -7,7 +7,6 @@ transposes that did not cancel among it. As many models as an op has sketches me
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +16,7 @@ from felix_mlir.compiler.parallel import run_parallel
 from felix_mlir.compiler.process import BuildOutcome
 from felix_mlir.cost import read_machine
 from felix_mlir.measure import Status
-from felix_mlir.passes.rewrites import Rewrites
+from felix_mlir.passes.rewrites import Rewrites, replaced_roots
 from felix_mlir.sketches import (
     AS_IT_IS,
     LAYOUTS,
@@ -115,9 +114,9 @@ class StructureSearch:
         for layout in LAYOUTS:
             if self._session.target.has_profiler:
                 self._measure_plans(layout)
-            best = best_plan(self._options, layout, self._seconds[layout])
-            if any(name != AS_IT_IS for name in best.values()):
-                found.append(self._alternative(layout, best))
+            best = self._alternative(layout, best_plan(self._options, layout, self._seconds[layout]))
+            if best is not DEFAULT:
+                found.append(best)
         return found
 
     def structures(self, alternative: Alternative) -> list[OpStructure]:
@@ -186,7 +185,7 @@ class StructureSearch:
 
     def _blamed(self, outcome: BuildOutcome, plan: Plan) -> list[str]:
         """Return the root ops whose replacement a compiler message names; locations of their ops do."""
-        named = set(re.findall(r"felix_([0-9a-f]{12})", outcome.stderr))
+        named = replaced_roots(outcome.stderr)
         return [id_ for id_, name in plan.items() if id_ in named and name != AS_IT_IS]
 
     def _other(self, layout: Layout, id_: str) -> str:

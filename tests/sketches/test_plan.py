@@ -8,10 +8,10 @@ import pytest
 from configured import CPU, compile_checked
 from hypothesis import given
 from hypothesis import strategies as st
+from ops import strided_1x1
 from programs import preprocess
 
 from felix_mlir.cost import Machine, MachineRates, read_machine
-from felix_mlir.dataset.ops import named, window
 from felix_mlir.features import MachineLimits
 from felix_mlir.sketches import (
     AS_IT_IS,
@@ -95,7 +95,7 @@ def test_estimates_tell_scalar_code_and_wasted_arithmetic(tmp_path, target):
     """On known rates: a strided 1x1 convolution as a product beats the op, whose accesses are not contiguous."""
     machine = read_machine(parse_target(target)) if target != "cpu" else _machine()
     model = tmp_path / "model.mlir"
-    model.write_text(named("conv_2d_nchw_fchw", [(1, 256, 56, 56), (512, 256, 1, 1)], (1, 512, 28, 28), window(2, 2)))
+    model.write_text(strided_1x1(256, 512))
     (root,) = read_roots(preprocess(model, tmp_path / "model.mlirbc"))
     as_it_is, seconds = estimated_s(root, sketches_of(root, 32), machine)
     assert seconds["gemm-channels-first"] < as_it_is

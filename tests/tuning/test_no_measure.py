@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ops import matmul
+from ops import matmul, strided_1x1
 from rich.console import Console
 
 from felix_mlir.apply import compile_tuned
@@ -209,22 +209,9 @@ def test_predictions_know_how_many_workgroups_run_at_once(on_cuda, tmp_path):
             assert at_once[-1] == pytest.approx(alone)
 
 
-STRIDED = """
-func.func @main(%x: tensor<1x256x56x56xf32>, %w: tensor<512x256x1x1xf32>) -> tensor<1x512x28x28xf32> {
-  %zero = arith.constant 0.0 : f32
-  %e = tensor.empty() : tensor<1x512x28x28xf32>
-  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<1x512x28x28xf32>) -> tensor<1x512x28x28xf32>
-  %r = linalg.conv_2d_nchw_fchw {dilations = dense<1> : vector<2xi64>, strides = dense<2> : vector<2xi64>}
-    ins(%x, %w : tensor<1x256x56x56xf32>, tensor<512x256x1x1xf32>) outs(%f : tensor<1x512x28x28xf32>)
-    -> tensor<1x512x28x28xf32>
-  return %r : tensor<1x512x28x28xf32>
-}
-"""
-
-
 def test_for_a_gpu_the_structure_is_what_estimates_say_and_is_replayed(tmp_path):
     """Compiled and checked without a device: a strided convolution becomes a product, and again when replayed."""
-    (model := tmp_path / "model.mlir").write_text(STRIDED)
+    (model := tmp_path / "model.mlir").write_text(strided_1x1(256, 512))
     out = tmp_path / "out"
     report = choose(model, out, 1, target="cuda:sm_80")
     (op,) = report["structures"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from configured import CPU, compile_checked
-from ops import LAYER_NORM
+from ops import LAYER_NORM, strided_1x1
 
 from felix_mlir.apply import compile_tuned
 from felix_mlir.compiler.process import BuildOutcome, BuildStatus
@@ -17,23 +17,11 @@ from felix_mlir.sketches import sketches_of
 from felix_mlir.sketches.writer import Writer
 from felix_mlir.tuning import model_stage, run, run_tuning, structures
 
-POINTWISE = """
-func.func @main(%x: tensor<1x128x56x56xf32>, %w: tensor<128x128x1x1xf32>) -> tensor<1x128x28x28xf32> {
-  %zero = arith.constant 0.0 : f32
-  %e = tensor.empty() : tensor<1x128x28x28xf32>
-  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<1x128x28x28xf32>) -> tensor<1x128x28x28xf32>
-  %r = linalg.conv_2d_nchw_fchw {dilations = dense<1> : vector<2xi64>, strides = dense<2> : vector<2xi64>}
-    ins(%x, %w : tensor<1x128x56x56xf32>, tensor<128x128x1x1xf32>) outs(%f : tensor<1x128x28x28xf32>)
-    -> tensor<1x128x28x28xf32>
-  return %r : tensor<1x128x28x28xf32>
-}
-"""
-
 
 @pytest.fixture
 def model(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "variants", lambda structure: (structure,))
-    (path := tmp_path / "model.mlir").write_text(POINTWISE)
+    (path := tmp_path / "model.mlir").write_text(strided_1x1(128, 128))
     return path
 
 
