@@ -58,7 +58,7 @@ def _padded(contraction: Contraction, vector_bytes: int) -> Iterator[Sketch]:
     """Rows and columns filled up with zeros to whole tiles, as far as few are wasted."""
     m, n, _ = contraction.matrix_shape
     types = [contraction.root.tensors[operand].element_type for operand in (contraction.lhs, contraction.rhs, 2)]
-    more = _padding(m, n, register_tile(vector_bytes, (types[0], types[1], types[2])))
+    more = _padding(m, n, register_tile(vector_bytes, (types[0], types[1], types[2]), m))
     if more is None:
         return
     writer = Writer(contraction.root.parameters)

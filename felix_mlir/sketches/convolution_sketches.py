@@ -18,6 +18,9 @@ _SPATIAL_LETTERS = {1: "w", 2: "hw", 3: "dhw"}
 _POOLINGS = {"arith.addf": "sum", "arith.addi": "sum", "arith.maximumf": "max", "arith.maxsi": "max",
              "arith.minimumf": "min", "arith.minsi": "min"}  # fmt: skip
 
+# As many views are read by one op at most, of a weight each: a window of 5 x 5 or 3 x 3 x 3.
+_MOST_TAPS = 27
+
 # Writes a convolution of [batch, spatial, groups, channels] operands over some windows.
 _Write = Callable[[Writer, Convolution, Sequence[Window], Value, Value, Value], Value]
 
@@ -41,6 +44,10 @@ def convolution_sketches(conv: Convolution, products: Mapping[str, Product]) -> 
             yield _gemm_channels_first(conv, f"gemm-channels-first{suffix}", product)
     if not conv.is_pooling and len(conv.windows) > 1 and conv.root.extents[conv.windows[0].kernel] > 1:
         yield _accumulated(conv)
+    if conv.extent(conv.channels_in) == 1 and 1 < conv.extent(conv.kernel) <= _MOST_TAPS:
+        yield _by_taps(conv, "taps", conv.channels_last_loops)
+        if not conv.is_channels_last:
+            yield _by_taps(conv, "taps-channels-first", conv.output_loops())
 
 
 def layout_of(conv: Convolution) -> Layout:
@@ -215,6 +222,34 @@ def _accumulated(conv: Convolution) -> Sketch:
         total = channels_last_op(writer, conv, inner, part, writer.reshape(taps, w.shape[1:]), total)
     result = writer.reshape(total, conv.sizes(loops))
     return Sketch("accumulated", writer, conv.output_from(writer, result, loops), layout_of(conv))
+
+
+def _by_taps(conv: Convolution, name: str, loops: Sequence[int]) -> Sketch:
+    """Window by window element: one elementwise op over as many shifted views of the input, in the order of `loops`."""
+    writer = Writer(conv.root.parameters)
+    is_kept = loops == conv.output_loops()
+    x = writer.parameters[0] if is_kept else conv.input_channels_last(writer, writer.parameters[0])
+    read = [index.terms[0][0] for index in conv.root.indices[0]]
+    read = read if is_kept else [*conv.batch, *conv.spatial, *conv.groups, *conv.channels_in]
+    channels = (*conv.groups, *conv.channels_in, *conv.channels_out)
+    w = conv.filter_as(writer, _filter_loops(conv))
+    window_of = {window.spatial: window for window in conv.windows}
+    strides = [window_of[loop].stride if loop in window_of else 1 for loop in read]
+    rows: list[list[Value]] = []
+    for tap in itertools.product(*map(range, conv.sizes(conv.kernel))):
+        at = {window.spatial: k * window.dilation for window, k in zip(conv.windows, tap, strict=True)}
+        row = [writer.slice(x, [at.get(loop, 0) for loop in read], conv.sizes(read), strides)]
+        if not conv.is_pooling:
+            taps = writer.slice(w, [*tap, *[0] * len(channels)], [*[1] * len(tap), *conv.sizes(channels)],
+                                [1] * len(w.shape))  # fmt: skip
+            row.append(writer.reshape(taps, conv.sizes(channels)))
+        rows.append(row)
+    # Channels that are summed over are one: the output has no loop for them.
+    places = {loop: f"d{position}" for position, loop in enumerate(loops)}
+    maps = [", ".join(places.get(loop, "0") for loop in operand) for operand in (read, channels)]
+    result = writer.folded(maps[: len(rows[0])], rows, conv.init_as(writer, loops), conv.root.body)
+    layout = Layout.KEPT if is_kept and not conv.is_channels_last else layout_of(conv)
+    return Sketch(name, writer, conv.output_from(writer, result, loops), layout)
 
 
 @dataclass(frozen=True)

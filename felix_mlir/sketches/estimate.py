@@ -66,28 +66,42 @@ def estimated_s(
         for sketch in sketches:
             module = ir.Module.parse(f"module {{\n{sketch.function('sketch')}}}")
             as_sketched[sketch.name] = _function_s(module.body.operations[0].operation, root.constants, peaks)
-    return _op_s(root, peaks), as_sketched
+    traffic = sum(math.prod(tensor.shape) * element_bytes(tensor.element_type) for tensor in root.tensors)
+    return _op_s(root, traffic, peaks), as_sketched
 
 
 def _function_s(function: ir.Operation, constants: Sequence[bool], peaks: _Peaks) -> float:
     """Sum what the ops of a function take; what is made of weights alone is made before the model runs."""
     block = function.regions[0].blocks[0]
     known = {argument for argument, is_constant in zip(block.arguments, constants, strict=True) if is_constant}
+    sources: dict[ir.Value, ir.Value] = {}
     total = 0.0
     for op in block.operations:
         if all(operand in known for operand in op.operation.operands):
             known.update(op.operation.results)
+        elif _is_view(op.operation):
+            (result,) = op.operation.results
+            sources[result] = sources.get(op.operation.operands[0], op.operation.operands[0])
         else:
-            total += _written_s(op.operation, peaks)
+            total += _written_s(op.operation, sources, peaks)
     return total
 
 
-def _written_s(op: ir.Operation, peaks: _Peaks) -> float:
+def _is_view(op: ir.Operation) -> bool:
+    """Whether an op takes a part of a tensor that can be read as fast where it is: in runs of neighbours."""
+    if op.name != "tensor.extract_slice":
+        return False
+    strides = ir.DenseI64ArrayAttr(op.attributes["static_strides"])
+    return all(stride == 1 for stride in list(strides)[-1:])
+
+
+def _written_s(op: ir.Operation, sources: Mapping[ir.Value, ir.Value], peaks: _Peaks) -> float:
+    """Return what one op takes; a view is read where its source is, by `sources`."""
     if op.name == "linalg.fill":  # Part of the dispatch that adds to it.
         return 0.0
     if op.name.startswith("linalg.") and op.regions:
         try:
-            return _op_s(read_root(op), peaks)
+            return _op_s(read_root(op), _traffic(op.operands, sources), peaks)
         except UnreadableOpError:
             pass
     if op.name in ("linalg.pack", "linalg.unpack", "tensor.pad", "tensor.insert_slice", "tensor.extract_slice"):
@@ -96,7 +110,16 @@ def _written_s(op: ir.Operation, peaks: _Peaks) -> float:
     return 0.0
 
 
-def _op_s(op: RootOp, peaks: _Peaks) -> float:
+def _traffic(values: Sequence[ir.Value], sources: Mapping[ir.Value, ir.Value]) -> int:
+    """Return the bytes of tensors; what several views of one tensor have in common is moved once."""
+    read: dict[ir.Value, int] = {}
+    for value in values:
+        source = sources.get(value, value)
+        read[source] = min(read.get(source, 0) + _bytes(value.type), _bytes(source.type))
+    return sum(read.values())
+
+
+def _op_s(op: RootOp, traffic: int, peaks: _Peaks) -> float:
     points = math.prod(op.extents)
     types = [tensor.element_type for tensor in op.tensors]
     has_windows = any(len(index.terms) > 1 for operand in op.indices for index in operand)
@@ -104,7 +127,6 @@ def _op_s(op: RootOp, peaks: _Peaks) -> float:
     rate = matrix or peaks.flops.get(types[-1], peaks.flops["f32"])
     scattered = 1 if _is_vectorised(op) else peaks.scattered
     arithmetic_s = len(op.scalar_ops) * points * scattered / rate
-    traffic = sum(math.prod(tensor.shape) * element_bytes(tensor.element_type) for tensor in op.tensors)
     return max(arithmetic_s, peaks.moved_s(traffic)) + peaks.launch_s
 
 

@@ -40,17 +40,21 @@ class Tile:
     depth: int
 
 
-def register_tile(vector_bytes: int, element_types: tuple[str, str, str]) -> Tile:
-    """Return the tile of a product of two element types into a third: a vector wide, square from eight on.
+def register_tile(vector_bytes: int, element_types: tuple[str, str, str], rows: int) -> Tile:
+    """Return the tile of a product of two element types into a third that has `rows` rows.
 
-    These are the shapes IREE's encodings have for x86-64
-    (compiler/Codegen/ExternalInterfaces/CPUEncodingExternalModels.cpp). Two terms at once are what multiplies and adds
-    pairs of narrow integers.
+    It is a vector wide, which all but fills the registers with sums at the compiler's default sizes, and as high as
+    wide from eight on, like those of IREE's encodings for x86-64
+    (compiler/Codegen/ExternalInterfaces/CPUEncodingExternalModels.cpp), or down to half of that where fewer rows of
+    zeros are then added. Two terms at once are what multiplies and adds pairs of narrow integers.
     """
     lhs, rhs, out = element_types
     lanes = max(1, vector_bytes // max(_MIN_ELEMENT_BYTES, element_bytes(out)))
     depth = 2 if out == "i32" and lhs == rhs and element_bytes(lhs) < _MIN_ELEMENT_BYTES else 1
-    return Tile(max(_MIN_ROWS, lanes), lanes, depth)
+    most = max(_MIN_ROWS, lanes)
+    if rows <= most:
+        return Tile(rows, lanes, depth)
+    return Tile(min(range(most, most // 2, -1), key=lambda height: -rows % height), lanes, depth)
 
 
 def element_bytes(element_type: str) -> int:
@@ -63,22 +67,42 @@ def packed(vector_bytes: int, writer: Writer, lhs: Value, rhs: Value, init: Valu
     """Write a matrix product over tiles: both operands packed, multiplied tile by tile, the result unpacked."""
     batched = len(init.shape) == 3
     m, n = len(init.shape) - 2, len(init.shape) - 1
-    tile = register_tile(vector_bytes, (lhs.type.element_type, rhs.type.element_type, init.type.element_type))
+    types = (lhs.type.element_type, rhs.type.element_type, init.type.element_type)
     # The side with few elements is made the rows, whose number in a tile can be small.
-    if init.shape[n] < min(init.shape[m], tile.rows):
+    if init.shape[n] < min(init.shape[m], _MIN_ROWS):
         sides = ((rhs, n, m), (lhs, m, n), (n, m))
     else:
         sides = ((lhs, m, n), (rhs, n, m), (m, n))
-    rows = min(tile.rows, _power_of_two(init.shape[sides[2][0]]))
+    tile = register_tile(vector_bytes, types, init.shape[sides[2][0]])
+    depth = (tile.depth,) if tile.depth > 1 else ()
     a, b = (
-        writer.pack(value, (outer, inner), (size, tile.depth))
-        for (value, outer, inner), size in zip(sides[:2], (rows, tile.columns), strict=True)
+        writer.pack(value, (outer, inner), (size, *depth))
+        for (value, outer, inner), size in zip(sides[:2], (tile.rows, tile.columns), strict=True)
     )
-    tiles = writer.pack(init, sides[2], (rows, tile.columns))
-    product = writer.named("batch_mmt4d" if batched else "mmt4d", [a, b], tiles)
-    return writer.unpack(product, init.type, sides[2], (rows, tile.columns))
+    tiles = writer.pack(init, sides[2], (tile.rows, tile.columns))
+    if depth:
+        product = writer.named("batch_mmt4d" if batched else "mmt4d", [a, b], tiles)
+    else:  # Of another shape than its own kernels' the compiler makes slow code for mmt4d.
+        maps = ["d0, d4, d2", "d1, d4, d3", "d0, d1, d2, d3"]
+        maps = [f"d5, {map_}" for map_ in maps] if batched else maps
+        kinds = ["parallel"] * 4 + ["reduction"] + ["parallel"] * batched
+        product = writer.generic(maps, kinds, [a, b], tiles, _multiplied_and_added((types[0], types[1], types[2])))
+    return writer.unpack(product, init.type, sides[2], (tile.rows, tile.columns))
 
 
-def _power_of_two(number: int) -> int:
-    """Return the least power of two that is not smaller."""
-    return 1 << (number - 1).bit_length()
+def _multiplied_and_added(element_types: tuple[str, str, str]) -> str:
+    """Return the body of a product of two element types, widened to the third that it is added to."""
+    *inputs, out = element_types
+    kind, widen = ("i", "extsi") if out.startswith("i") else ("f", "extf")
+    lines = [f"    ^bb0(%a: {inputs[0]}, %b: {inputs[1]}, %to: {out}):"]
+    factors: list[str] = []
+    for name, type_ in zip(("%a", "%b"), inputs, strict=True):
+        factors.append(name if type_ == out else f"{name}_wide")
+        if type_ != out:
+            lines.append(f"      {name}_wide = arith.{widen} {name} : {type_} to {out}")
+    lines += [
+        f"      %product = arith.mul{kind} {', '.join(factors)} : {out}",
+        f"      %sum = arith.add{kind} %to, %product : {out}",
+        f"      linalg.yield %sum : {out}",
+    ]
+    return "\n".join(lines)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from typing_extensions import override
 
@@ -160,22 +162,22 @@ class Writer:
         self._filled.add(zeros)
         return zeros
 
-    def pack(self, value: Value, dims: tuple[int, int], tiles: tuple[int, int]) -> Value:
+    def pack(self, value: Value, dims: tuple[int, int], tiles: Sequence[int]) -> Value:
         """Return the two `dims`, which are the last ones, in tiles of `tiles`, with zeros where they are not full.
 
-        The result is [leading, tiles of dims[0], tiles of dims[1], tiles[0], tiles[1]].
+        The result is [leading, tiles of dims[0], tiles of dims[1], *tiles]; with one tile size dims[1] stays whole.
         """
         type_ = value.type.of_shape(_packed_shape(value.shape, dims, tiles))
         if value in self._filled:
             return self.zeros(type_)
-        is_ragged = any(value.shape[dim] % tile for dim, tile in zip(dims, tiles, strict=True))
+        is_ragged = any(value.shape[dim] % tile for dim, tile in zip(dims, tiles, strict=False))
         element = value.type.element_type
         padding = f" padding_value({self.zero(element)} : {element})" if is_ragged else ""
         into = self.empty(type_)
         where = _tiling(len(value.shape), dims, tiles)
         return self._op(f"linalg.pack {value.name}{padding} {where} into {into.name} : {value.type} -> {type_}", type_)
 
-    def unpack(self, value: Value, type_: Tensor, dims: tuple[int, int], tiles: tuple[int, int]) -> Value:
+    def unpack(self, value: Value, type_: Tensor, dims: tuple[int, int], tiles: Sequence[int]) -> Value:
         """Return the tensor of `type_` whose `pack` by the same numbers is `value`."""
         into = self.empty(type_)
         where = _tiling(len(type_.shape), dims, tiles)
@@ -197,6 +199,31 @@ class Writer:
             f"{_operands(inputs, init)} {{\n{body}\n    }} -> {init.type}",
             init.type,
         )
+
+    def folded(self, maps: Sequence[str], rows: Sequence[Sequence[Value]], init: Value, body: str) -> Value:
+        """Apply `body` to one row of inputs after another, from `init` on: each yields what the next one adds to.
+
+        `maps` has the map of each input of a row, in the loops of `init`. Of the arguments of `body` the last is what
+        it adds to; one for which the rows have no input must not be used.
+        """
+        arguments: list[str] = []
+        lines: list[str] = []
+        so_far = "%init"
+        for number, row in enumerate(rows):
+            text = re.sub(r"%(\w+)", rf"%row{number}_\1", body)
+            header, *ops, yielded = text.strip().splitlines()
+            *names, total = re.findall(r"(%\w+):", header)
+            arguments += [f"{name}: {value.type.element_type}" for name, value in zip(names, row, strict=False)]
+            lines += [re.sub(rf"{total}\b", so_far, op) for op in ops]
+            so_far = re.findall(r"%\w+", yielded)[0]
+        element = init.type.element_type
+        header = f"    ^bb0({', '.join(arguments)}, %init: {element}, %to: {element}):"
+        loops = range(len(init.shape))
+        identity = ", ".join(f"d{loop}" for loop in loops)
+        text = "\n".join([header, *lines, f"      linalg.yield {so_far} : {element}"])
+        inputs = [value for row in rows for value in row]
+        all_maps = [*list(maps) * len(rows), identity, identity]
+        return self.generic(all_maps, ["parallel"] * len(loops), [*inputs, init], self.empty(init.type), text)
 
     def copy(self, value: Value, map_: str, type_: Tensor) -> Value:
         """Gather `value` into a tensor of `type_`: element d0, d1, ... is the one at `map_`."""
@@ -270,14 +297,14 @@ def _addition(element_type: str) -> str:
 
 
 def _packed_shape(shape: Sequence[int], dims: Sequence[int], tiles: Sequence[int]) -> tuple[int, ...]:
-    counts = [-(-shape[dim] // tile) for dim, tile in zip(dims, tiles, strict=True)]
+    counts = [-(-shape[dim] // tile) for dim, tile in zip_longest(dims, tiles, fillvalue=1)]
     return (*shape[: len(shape) - len(dims)], *counts, *tiles)
 
 
 def _tiling(rank: int, dims: Sequence[int], tiles: Sequence[int]) -> str:
-    """Return how pack and unpack are told that the last dimensions, in the order of `dims`, are in `tiles`."""
+    """Return how pack and unpack are told that of the last dimensions, in the order of `dims`, the first are tiled."""
     return (
-        f"outer_dims_perm = {[*range(rank - len(dims)), *dims]} inner_dims_pos = {list(dims)} "
+        f"outer_dims_perm = {[*range(rank - len(dims)), *dims]} inner_dims_pos = {list(dims[: len(tiles)])} "
         f"inner_tiles = {list(tiles)}"
     )
 

@@ -59,18 +59,21 @@ def test_special_sizes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("vector_bytes", "types", "tile"),
+    ("vector_bytes", "types", "rows", "tile"),
     [
-        (32, ("f32", "f32", "f32"), Tile(8, 8, 1)),
-        (64, ("f32", "f32", "f32"), Tile(16, 16, 1)),
-        (16, ("f16", "f16", "f32"), Tile(8, 4, 1)),
-        (64, ("bf16", "bf16", "bf16"), Tile(16, 16, 1)),
-        (32, ("i8", "i8", "i32"), Tile(8, 8, 2)),
-        (32, ("f64", "f64", "f64"), Tile(8, 4, 1)),
+        (32, ("f32", "f32", "f32"), 64, Tile(8, 8, 1)),
+        (32, ("f32", "f32", "f32"), 50, Tile(5, 8, 1)),
+        (32, ("f32", "f32", "f32"), 11, Tile(6, 8, 1)),
+        (32, ("f32", "f32", "f32"), 3, Tile(3, 8, 1)),
+        (64, ("f32", "f32", "f32"), 32, Tile(16, 16, 1)),
+        (16, ("f16", "f16", "f32"), 8, Tile(8, 4, 1)),
+        (64, ("bf16", "bf16", "bf16"), 49, Tile(10, 16, 1)),
+        (32, ("i8", "i8", "i32"), 64, Tile(8, 8, 2)),
+        (32, ("f64", "f64", "f64"), 56, Tile(8, 4, 1)),
     ],
 )
-def test_tiles_are_those_of_the_compilers_encodings(vector_bytes, types, tile):
-    assert register_tile(vector_bytes, types) == tile
+def test_tiles_fill_registers_and_add_few_rows(vector_bytes, types, rows, tile):
+    assert register_tile(vector_bytes, types, rows) == tile
 
 
 def test_a_weight_is_packed_once(tmp_path):

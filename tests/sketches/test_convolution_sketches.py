@@ -9,6 +9,7 @@ from programs import check_sketches
 from felix_mlir.sketches import sketches_of
 
 GEMMS = {"gemm", "gemm-channels-first"}
+TAPS = {"taps", "taps-channels-first"}
 
 
 def sketches(root):
@@ -24,13 +25,13 @@ def check(cases, folder):
 
 def test_named_ops(tmp_path):
     names = check(named_cases(np.random.default_rng(1)), tmp_path)
-    assert names == {"channels-last", *GEMMS, *(f"{name}-packed" for name in GEMMS), "accumulated"}
+    assert names == {"channels-last", *GEMMS, *(f"{name}-packed" for name in GEMMS), "accumulated", *TAPS}
 
 
 def test_generic_ops(tmp_path):
     """Layouts without a name, several loops of a role, narrow types."""
     names = check(generic_cases(np.random.default_rng(2)), tmp_path)
-    assert names == {"channels-last", *GEMMS, *(f"{name}-packed" for name in GEMMS), "accumulated"}
+    assert names == {"channels-last", *GEMMS, *(f"{name}-packed" for name in GEMMS), "accumulated", *TAPS}
 
 
 def test_transposed_convolutions(tmp_path):
