@@ -36,9 +36,9 @@ def show_explanation(explanation: Explanation) -> None:
 def structure_line(op: StructureReport) -> str:
     """Return one sentence on an op of the model: what computes it, and what the other structures took there."""
     head = f"{op['op']} {'x'.join(map(str, op['iteration_space']))}, {op['count']} in the model: {op['sketch']}"
-    own = [t["ms"] for t in op["timings"] if t["sketch"] == op["sketch"] and t["ms"] is not None]
-    others = sorted((t["ms"], t["sketch"], t["layout"]) for t in op["timings"]
-                    if t["sketch"] != op["sketch"] and t["ms"] is not None)  # fmt: skip
+    times = sorted((t["tuned_ms"] or t["ms"], t["sketch"], t["layout"]) for t in op["timings"] if t["ms"] is not None)
+    own = [ms for ms, sketch, _ in times if sketch == op["sketch"]]
+    others = [time for time in times if time[1] != op["sketch"]]
     if not own:
         return f"{head}, not measured by itself"
     told = ", ".join(f"{sketch} ({layout}) {ms / min(own):.2f}x" for ms, sketch, layout in others)

@@ -72,11 +72,15 @@ class AlternativeReport(TypedDict):
 
 
 class SketchTiming(TypedDict):
-    """What an op takes in one run of the model with a sketch, its neighbours in `layout`; None if it does not work."""
+    """What an op takes in one run of the model with a sketch, its neighbours in `layout`; None if it does not work.
+
+    `tuned_ms` is that with searched tile sizes, None where none were searched.
+    """
 
     layout: str
     sketch: str
     ms: float | None
+    tuned_ms: float | None
 
 
 class StructureReport(TypedDict):
@@ -156,9 +160,14 @@ def _structures(structures: list[StructureReport]) -> list[RenderableType]:
         timings = sorted(op["timings"], key=lambda timing: timing["ms"] or float("inf"))
         table.add_row(
             op["op"], "x".join(map(str, op["iteration_space"])), str(op["count"]), op["sketch"],
-            ", ".join(f"{t['sketch']} {'fails' if t['ms'] is None else format(t['ms'], '.3g')}" for t in timings),
+            ", ".join(map(_timing, timings)),
         )  # fmt: skip
     return [table, ""]
+
+
+def _timing(timing: SketchTiming) -> str:
+    text = f"{timing['sketch']} {'fails' if timing['ms'] is None else format(timing['ms'], '.3g')}"
+    return text if timing["tuned_ms"] is None else f"{text} (tuned {timing['tuned_ms']:.3g})"
 
 
 def render(report: Report) -> RenderableType:

@@ -16,11 +16,13 @@ class TaskProgress:
     """What the scheduler knows of one task.
 
     `cost_s` is what the task takes of one run of the model with the compiler's default; `ratios` is, after each
-    round, the best latency so far relative to the default's (1.0 at first).
+    round, the best latency so far relative to the default's (1.0 at first). `candidate_s` is how long building and
+    timing one candidate takes.
     """
 
     cost_s: float
     ratios: list[float] = field(default_factory=lambda: [1.0])
+    candidate_s: float = 1.0
 
     @property
     def finished(self) -> bool:
@@ -42,6 +44,6 @@ class TaskProgress:
 
 
 def next_task(tasks: Sequence[TaskProgress]) -> int | None:
-    """Return the index of the task whose next round promises most, or None when all are finished."""
+    """Return the index of the task whose next round promises most for its time, or None when all are finished."""
     open_tasks = [index for index, task in enumerate(tasks) if not task.finished]
-    return max(open_tasks, key=lambda index: tasks[index].expected_gain_s, default=None)
+    return max(open_tasks, key=lambda index: tasks[index].expected_gain_s / tasks[index].candidate_s, default=None)

@@ -22,6 +22,8 @@ from felix_mlir.tuning.session import Session
 _SHARE = 0.6
 _PAIRS = 9
 _SECONDS = 0.3
+# A default that takes longer is not run again beside every alternative: the result is compared with it at the end.
+_LONG_S = 1.5
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Alternatives:
         if self._budget.seconds is None:
             return False
         stage = self._stage
-        timing_s = stage.default_latency_s if stage.is_slow else stage.interleave_seconds(2, _SECONDS)
+        timing_s = stage.default_latency_s if self._is_long else stage.interleave_seconds(2, _SECONDS)
         next_s = stage.build_seconds + timing_s
         return self._budget.elapsed_s + next_s > share * self._budget.seconds
 
@@ -98,9 +100,13 @@ class Alternatives:
                 reference_s=twin.reference_s if twin else same,
                 message=f"the same program as {twin.template if twin else DEFAULT.name}",
             )
-        result = self._time_alone(build, record) if self._stage.is_slow else self._time_in_turn(build, record)
+        result = self._time_alone(build, record) if self._is_long else self._time_in_turn(build, record)
         self._flows.setdefault(form, result)
         return result
+
+    @property
+    def _is_long(self) -> bool:
+        return self._stage.default_latency_s > _LONG_S
 
     def _time_in_turn(self, build: Build, record: partial[Record]) -> Record:
         first, second = self._stage.interleave([self._default.vmfb, build.vmfb], _PAIRS, _SECONDS)

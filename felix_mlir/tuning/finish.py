@@ -89,6 +89,8 @@ class Finish:
             builds["alternative"] = fastest
         if tuned is not None:
             builds["tuned"] = tuned
+        if len(builds) > 2 and self._stage.is_slow:
+            del builds[self._slower(fastest, tuned or fastest)]
         while True:
             measurements = self._compare([b.vmfb for b in builds.values()])
             measured = dict(zip(builds, measurements, strict=True))
@@ -109,6 +111,16 @@ class Finish:
                 comparison = compare(measured[winner].samples, measured[name].samples)
                 winner = name if comparison.verdict is Verdict.FASTER else winner
         return Outcome(winner, builds[winner], choices, measured)
+
+    def _slower(self, alternative: Build, tuned: Build) -> str:
+        """Return which of two builds that are faster than a slow default need not be compared with it."""
+        vmfbs = [alternative.vmfb, tuned.vmfb]
+        latencies = [self._stage.run(vmfb).latency_s for vmfb in vmfbs]
+        slowest_s = max((latency for latency in latencies if latency is not None), default=None)
+        before, after = self._stage.interleave(vmfbs, _PAIRS, FINAL_S, slowest_s)
+        if before.status is not Status.OK or after.status is not Status.OK:
+            return "tuned" if before.status is Status.OK else "alternative"
+        return "alternative" if compare(before.samples, after.samples).verdict is Verdict.FASTER else "tuned"
 
     def _compare(self, vmfbs: Sequence[Path]) -> tuple[Measurement, ...]:
         """Time builds in turn, the default first; alone, it is only seen to work."""

@@ -188,20 +188,20 @@ class ModelStage:
             save_outputs,
         )  # fmt: skip
 
-    def interleave(self, vmfbs: Sequence[Path], pairs: int, seconds: float) -> tuple[Measurement, ...]:
+    def interleave(
+        self, vmfbs: Sequence[Path], pairs: int, seconds: float, slowest_s: float | None = None
+    ) -> tuple[Measurement, ...]:
         """Time builds of the model in turn, `seconds` each in up to `pairs` rounds, checking their outputs.
 
-        A slow model gets fewer rounds.
+        Slow ones get fewer rounds; a run of the slowest takes `slowest_s`, or what the default takes.
         """
         programs = [self.program(vmfb) for vmfb in vmfbs]
-        rounds = self._rounds(len(programs), pairs)
-        timeout_s = _RUN_TIMEOUT_S + 10 * rounds * len(programs) * self.default_latency_s
+        slowest_s = slowest_s or self.default_latency_s
+        rounds = _SLOW_MODEL_PAIRS
+        if slowest_s <= _SLOW_DEFAULT_S:
+            rounds = max(MIN_PAIRS, min(pairs, int(_LONGEST_S / (len(programs) * slowest_s))))
+        timeout_s = _RUN_TIMEOUT_S + 10 * rounds * len(programs) * slowest_s
         return self._session.runner.measure_interleaved(programs, Timing(seconds, rounds), timeout_s)
-
-    def _rounds(self, programs: int, pairs: int) -> int:
-        if self.is_slow:
-            return _SLOW_MODEL_PAIRS
-        return max(MIN_PAIRS, min(pairs, int(_LONGEST_S / (programs * self.default_latency_s))))
 
     def interleave_seconds(self, programs: int, seconds: float) -> float:
         """Return about how long `interleave` takes."""

@@ -144,7 +144,12 @@ def _structure_report(structure: OpStructure) -> StructureReport:
         count=len(root.locations),
         sketch=structure.sketch,
         timings=[
-            SketchTiming(layout=layout.value, sketch=name, ms=1e3 * seconds if math.isfinite(seconds) else None)
+            SketchTiming(
+                layout=layout.value,
+                sketch=name,
+                ms=1e3 * seconds if math.isfinite(seconds) else None,
+                tuned_ms=1e3 * tuned_s if (tuned_s := structure.tuned.get((layout, name))) is not None else None,
+            )
             for (layout, name), seconds in structure.seconds.items()
         ],
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from felix_mlir.target import measurable_target, parse_target
 from felix_mlir.tasks import Task
 from felix_mlir.tuning.alternatives import AlternativeResult, Alternatives
 from felix_mlir.tuning.budget import Budget
+from felix_mlir.tuning.contest import Contender, Contest, contender
 from felix_mlir.tuning.decision import Choice
 from felix_mlir.tuning.finish import FINAL_S, Finish, Outcome
 from felix_mlir.tuning.model_stage import Build, ModelStage
@@ -25,7 +26,7 @@ from felix_mlir.tuning.no_measure import UnmeasuredRun
 from felix_mlir.tuning.programs import search_seed
 from felix_mlir.tuning.request import RunRequest
 from felix_mlir.tuning.results import make_report
-from felix_mlir.tuning.session import open_session
+from felix_mlir.tuning.session import failure, open_session
 from felix_mlir.tuning.structures import StructureSearch
 from felix_mlir.tuning.task_tuner import TaskTuner
 from felix_mlir.tuning.workspace import State, Workspace, write_json
@@ -44,6 +45,10 @@ _CHOICE_S_PER_TASK = 2.0
 _SMALLEST_GAIN = 1.02
 # Structures were measured op by op when they are tried as a whole: of all alternatives they promise most.
 _STRUCTURES_SHARE = 0.8
+# So many structures are tuned beside the one that is fastest at the compiler's tile sizes.
+_MOST_RIVALS = 2
+# Builds of the model there must be time for, or its next best structures are not tuned too: theirs, and that of a mix.
+_RIVAL_BUILDS = 2
 # Geometric mean of what tile sizes alone gained on six CPU ops (300 random candidates each) over the default.
 _TYPICAL_GAIN = 1.5
 
@@ -125,17 +130,21 @@ class _Run:
         fastest = max(alternatives, key=lambda result: result.ratio or 0.0).alternative
         alternatives += trials.try_all(variants(fastest)[1:])
         self._checkpoint()
-        fastest, base, tasks = self._choose_base(alternatives)
-        tuners = self._prepare(tasks)
-        self._search(tuners)
-        choices = self._choose(tuners)
+        fastest, base = self._choose_base(alternatives, structures)
+        contest = Contest([base, *self._rivals(base, structures)])
+        tuners = self._prepare(contest.tasks)
+        self._search(tuners, contest)
+        choices = self._choose([tuner for tuner in tuners if tuner.task.id in _in_play(tuners, contest)])
+        build, tasks = self._settle(contest, choices, structures)
         finish = Finish(self._stage, self._session, self._notes)
-        tuned, choices = finish.build_tuned(base, tasks, choices)
+        tuned, choices = finish.build_tuned(build, tasks, choices)
         outcome = finish.compare(default, fastest, tuned, choices)
         return self._write(outcome, alternatives, structures, tasks, tuners)
 
-    def _choose_base(self, alternatives: Sequence[AlternativeResult]) -> tuple[Build, Build, list[Task]]:
-        """Return the fastest alternative, and the one whose dispatches are worth tuning, with its tasks.
+    def _choose_base(
+        self, alternatives: Sequence[AlternativeResult], structures: StructureSearch
+    ) -> tuple[Build, Contender]:
+        """Return the fastest alternative, and the one whose dispatches are worth tuning.
 
         They differ where the fastest packs its operands and leaves little to tune: what counts for the second is
         its speed after tuning, with a typical gain on what is tunable.
@@ -147,19 +156,62 @@ class _Run:
         if (fastest.ratio or 0.0) < _SMALLEST_GAIN:
             fastest = plain = alternatives[0]
         options = [(result, self._ready(result.alternative)) for result in dict.fromkeys((fastest, plain))]
-        forecasts: list[tuple[float, Build, list[Task]]] = []
+        forecasts: list[tuple[float, Contender]] = []
         for result, build in options:
-            tasks = self._stage.tasks(build)
-            tunable = sum(task.share or 0.0 for task in tasks if task.tunable is not None)
-            forecasts.append(((result.ratio or 1.0) / (1 - tunable * (1 - 1 / _TYPICAL_GAIN)), build, tasks))
-        _, base, tasks = max(forecasts, key=lambda forecast: forecast[0])
-        return options[0][1], base, tasks
+            ratio = result.ratio or 1.0
+            base = self._contender(build, self._stage.default_latency_s / ratio, structures)
+            tunable = sum(task.share or 0.0 for task in base.tasks if task.tunable is not None)
+            forecasts.append((ratio / (1 - tunable * (1 - 1 / _TYPICAL_GAIN)), base))
+        return options[0][1], max(forecasts, key=lambda forecast: forecast[0])[1]
+
+    def _contender(self, build: Build, latency_s: float, structures: StructureSearch) -> Contender:
+        return contender(self._stage, build, structures.layout_of(build.alternative), latency_s, structures.roots)
+
+    def _rivals(self, base: Contender, structures: StructureSearch) -> list[Contender]:
+        """Return contenders with the next best structures, as far as there is time to tune them too."""
+        found: list[Contender] = []
+        if not self._session.target.has_profiler or self._budget.exhausted:
+            return found
+        needed_s = self._reserve_s(len(base.tasks)) + _RIVAL_BUILDS * self._stage.build_seconds
+        for alternative in structures.rivals(base.build.alternative)[:_MOST_RIVALS]:
+            if self._budget.remaining_s < needed_s:
+                break
+            try:
+                found.append(self._rival(alternative, structures))
+            except WorkError as error:
+                self._notes.append(f"a structure is not tried with other tile sizes: {error}")
+        return found
+
+    def _rival(self, alternative: Alternative, structures: StructureSearch) -> Contender:
+        build = self._ready(alternative)
+        measurement = self._stage.run(build.vmfb)
+        if measurement.latency_s is None:
+            raise WorkError(failure(measurement))
+        return self._contender(build, measurement.latency_s, structures)
+
+    def _settle(
+        self, contest: Contest, choices: Mapping[str, Choice], structures: StructureSearch
+    ) -> tuple[Build, Sequence[Task]]:
+        """Return the build in which every op has the structure that is fastest with tuned sizes, and its tasks."""
+        ratios = {id_: 1.0 / choice.ratio for id_, choice in choices.items()}
+        for each in contest.contenders:
+            of_ops = {op: each.seconds(op, ratios) for op, tasks in each.op_seconds.items() if tasks.keys() & choices}
+            structures.book_tuned(each.build.alternative, of_ops)
+        winners = contest.winners(ratios)
+        if not winners:
+            return contest.contenders[0].build, contest.contenders[0].tasks
+        alternative = structures.mixed({op: each.build.alternative for op, each in winners.items()})
+        for each in contest.contenders:
+            if alternative == each.build.alternative:
+                return each.build, each.tasks
+        build = self._ready(alternative)
+        return build, self._stage.tasks(build)
 
     def _ready(self, alternative: Alternative) -> Build:
-        """Return a build of the model that was timed before, made again if an earlier run's files are gone."""
+        """Return a build of the model, made if there is none or an earlier run's files are gone."""
         build = self._stage.build_of(alternative)
         if not build.vmfb.exists():
-            self._progress.stage(f"compiling the whole model again: {alternative.name}")
+            self._progress.stage(f"compiling the whole model as {alternative.name}")
             again, outcome = self._stage.build(alternative)
             if again is None:
                 raise WorkError(f"compiling the model: {outcome.failure}")
@@ -201,17 +253,19 @@ class _Run:
     def _count(self, tuners: Sequence[TaskTuner]) -> None:
         self._budget.set_trials(sum(sum(tuner.counts.values()) for tuner in tuners))
 
-    def _search(self, tuners: Sequence[TaskTuner]) -> None:
+    def _search(self, tuners: Sequence[TaskTuner], contest: Contest) -> None:
         while tuners and not self._budget.exhausted and self._budget.remaining_s > self._reserve_s(len(tuners)):
-            index = next_task([tuner.progress for tuner in tuners])
+            in_play = _in_play(tuners, contest)
+            running = [tuner for tuner in tuners if tuner.task.id in in_play]
+            index = next_task([tuner.progress for tuner in running])
             if index is None:
                 self._notes.append("the search stopped early: no task was improving any more")
                 return
             limit = self._budget.remaining_trials
-            tuners[index].run_round(_ROUND if limit is None else min(_ROUND, limit))
+            running[index].run_round(_ROUND if limit is None else min(_ROUND, limit))
             self._count(tuners)
             self._checkpoint()
-            self._progress.tasks(_rows(tuners, index), self._budget.remaining_s)
+            self._progress.tasks(_rows(running, index), self._budget.remaining_s)
 
     def _reserve_s(self, tasks: int) -> float:
         """Seconds to keep for what follows the search: choosing, building, and the final comparison."""
@@ -262,6 +316,10 @@ class _Run:
     def _checkpoint(self) -> None:
         self._budget.tick()
         self._workspace.save_state()
+
+
+def _in_play(tuners: Sequence[TaskTuner], contest: Contest) -> set[str]:
+    return contest.in_play({tuner.task.id: tuner.progress for tuner in tuners})
 
 
 def _rows(tuners: Sequence[TaskTuner], active: int) -> list[TaskRow]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 
-from felix_mlir.apply import DEFAULT, Alternative
+from felix_mlir.apply import DEFAULT, Alternative, variants
 from felix_mlir.compiler.parallel import run_parallel
 from felix_mlir.compiler.process import BuildOutcome
 from felix_mlir.cost import read_machine
@@ -22,6 +23,7 @@ from felix_mlir.sketches import (
     LAYOUTS,
     Layout,
     Plan,
+    RootOp,
     RootOptions,
     best_plan,
     chosen_sketches,
@@ -47,6 +49,9 @@ _SHARE = 0.5
 # Sketches of one op worth measuring in one layout, and how much slower than the best estimate they may be.
 _MOST_SKETCHES = 4
 _SLOWEST = 6.0
+# A sketch this much slower than the chosen one at the compiler's tile sizes is not tuned beside it: a convolution on
+# 256-bit vectors has gained 3.2 by its tile sizes.
+_RIVAL = 3.0
 # A plan that leaves the model this many times slower than another, and above this many seconds, is not worth a profile.
 _TOO_SLOW = 3.0
 _SLOW_S = 2.0
@@ -54,11 +59,15 @@ _SLOW_S = 2.0
 
 @dataclass(frozen=True)
 class OpStructure:
-    """What was found for one root op: `sketch` is chosen; `seconds` are per run of the model, by layout and sketch."""
+    """What was found for one root op: `sketch` is chosen; `seconds` are per run of the model, by layout and sketch.
+
+    `tuned` are those with searched tile sizes, of the sketches that got that far.
+    """
 
     options: RootOptions
     sketch: str
     seconds: Mapping[tuple[Layout, str], float]
+    tuned: Mapping[tuple[Layout, str], float]
 
 
 def read_options(stage: ModelStage, target: Target) -> list[RootOptions]:
@@ -86,7 +95,7 @@ def predicted_structure(stage: ModelStage, target: Target) -> tuple[Alternative,
     options = read_options(stage, target)
     layout = min(LAYOUTS, key=lambda layout: estimated_sum(options, layout))
     plan = best_plan(options, layout, {})
-    found = [OpStructure(option, plan[option.root.id], {}) for option in options if option.sketches]
+    found = [OpStructure(option, plan[option.root.id], {}, {}) for option in options if option.sketches]
     return plan_alternative(layout, options, plan), found
 
 
@@ -101,8 +110,12 @@ class StructureSearch:
         self._notes = notes
         self._records = f"sketches-{content_hash(default.flow)}"
         self._options = read_options(stage, session.target)
-        self._seconds = {layout: self._known_seconds(layout) for layout in LAYOUTS}
-        self._plans: dict[str, Plan] = {}
+        # Where no sketch wants another layout there is nothing to try in it.
+        wanted = {sketch.layout for option in self._options for sketch in option.sketches.values()}
+        self._layouts = [layout for layout in LAYOUTS if layout is Layout.KEPT or layout in wanted]
+        self._seconds = {layout: self._known_seconds(layout) for layout in self._layouts}
+        self._plans: dict[str, tuple[Layout, Plan]] = {}
+        self._tuned: dict[tuple[Layout, str, str], float] = {}
         self._failed = {record.template for record in session.history(self._records)}
         self._fastest_s = stage.default_latency_s
 
@@ -111,7 +124,7 @@ class StructureSearch:
         if not any(option.sketches for option in self._options):
             return []
         found: list[Alternative] = []
-        for layout in LAYOUTS:
+        for layout in self._layouts:
             if self._session.target.has_profiler:
                 self._measure_plans(layout)
             best = self._alternative(layout, best_plan(self._options, layout, self._seconds[layout]))
@@ -121,21 +134,95 @@ class StructureSearch:
 
     def structures(self, alternative: Alternative) -> list[OpStructure]:
         """Return what each root op got in an alternative."""
-        plan = {} if alternative.rewrites is None else self._plans[alternative.rewrites.script]
+        _, plan = self._plan_of(alternative)
         return [
             OpStructure(
                 option,
-                plan.get(option.root.id, AS_IT_IS),
+                plan[option.root.id],
                 {
                     (layout, name): seconds
-                    for layout in LAYOUTS
-                    for (id_, name), seconds in self._seconds[layout].items()
+                    for layout, known in self._seconds.items()
+                    for (id_, name), seconds in known.items()
+                    if id_ == option.root.id
+                },
+                {
+                    (layout, name): seconds
+                    for (layout, id_, name), seconds in self._tuned.items()
                     if id_ == option.root.id
                 },
             )
             for option in self._options
             if option.sketches
         ]
+
+    @property
+    def roots(self) -> list[RootOp]:
+        return [option.root for option in self._options]
+
+    def rivals(self, base: Alternative) -> list[Alternative]:
+        """Return other structures for `base` that are near enough to win with other tile sizes, the best first.
+
+        They are the best plan of another layout, and of each layout the next best sketch of each op that has one.
+        """
+        own_layout, own_plan = self._plan_of(base)
+        limit_s = _RIVAL * self._sum(own_layout, own_plan)
+        found: dict[str, tuple[float, Alternative]] = {}
+        for layout in self._layouts:
+            best = own_plan if layout is own_layout else best_plan(self._options, layout, self._seconds[layout])
+            for plan in (best, {**best, **self._next_best(layout, best)}):
+                total_s = self._sum(layout, plan)
+                if total_s <= limit_s:
+                    rival = self._with_plan(base, layout, plan)
+                    found[rival.key] = total_s, rival
+        found.pop(base.key, None)
+        return [rival for _, rival in sorted(found.values(), key=lambda pair: pair[0])]
+
+    def _next_best(self, layout: Layout, plan: Plan) -> dict[str, str]:
+        """Return the sketch to try next of each root op that has another one near enough."""
+        known = self._seconds[layout]
+        found: dict[str, str] = {}
+        for option in self._options:
+            id_ = option.root.id
+            limit_s = _RIVAL * known.get((id_, plan[id_]), 0.0)
+            near = [
+                name for name in option.order[layout] if name != plan[id_] and known.get((id_, name), inf) < limit_s
+            ]
+            if near:
+                found[id_] = min(near, key=lambda name: known[id_, name])
+        return found
+
+    def _sum(self, layout: Layout, plan: Plan) -> float:
+        return sum(self._seconds[layout].get(choice, inf) for choice in plan.items())
+
+    def layout_of(self, alternative: Alternative) -> Layout:
+        return self._plan_of(alternative)[0]
+
+    def mixed(self, sources: Mapping[str, Alternative]) -> Alternative:
+        """Return the alternative in which each root op has the sketch of the one that `sources` has for it.
+
+        They are all of one layout and compiled in one way.
+        """
+        first = next(iter(sources.values()))
+        layout, plan = self._plan_of(first)
+        mixed = {**plan, **{id_: self._plan_of(each)[1][id_] for id_, each in sources.items()}}
+        return self._with_plan(first, layout, mixed)
+
+    def book_tuned(self, alternative: Alternative, seconds: Mapping[str, float]) -> None:
+        """Say what root ops take in a build of `alternative` with tuned tile sizes."""
+        layout, plan = self._plan_of(alternative)
+        self._tuned |= {(layout, id_, plan[id_]): taken_s for id_, taken_s in seconds.items()}
+
+    def _plan_of(self, alternative: Alternative) -> tuple[Layout, Plan]:
+        if alternative.rewrites is None:
+            return Layout.KEPT, {option.root.id: AS_IT_IS for option in self._options}
+        return self._plans[alternative.key]
+
+    def _with_plan(self, base: Alternative, layout: Layout, plan: Plan) -> Alternative:
+        """Return the model compiled as `base` is, but with the sketches of a plan."""
+        ways = zip(
+            variants(self._alternative(*self._plan_of(base))), variants(self._alternative(layout, plan)), strict=True
+        )
+        return next(new for old, new in ways if old == base)
 
     def _measure_plans(self, layout: Layout) -> None:
         """Build and profile plans until every sketch of every op is known or the budget's share is used up."""
@@ -179,8 +266,7 @@ class StructureSearch:
 
     def _alternative(self, layout: Layout, plan: Plan) -> Alternative:
         alternative = plan_alternative(layout, self._options, plan)
-        if alternative.rewrites is not None:
-            self._plans[alternative.rewrites.script] = plan
+        self._plans |= {variant.key: (layout, plan) for variant in variants(alternative)}
         return alternative
 
     def _blamed(self, outcome: BuildOutcome, plan: Plan) -> list[str]:
@@ -191,7 +277,7 @@ class StructureSearch:
     def _other(self, layout: Layout, id_: str) -> str:
         option = next(option for option in self._options if option.root.id == id_)
         known = self._seconds[layout]
-        untried = [n for n in option.order[layout] if known.get((id_, n)) != float("inf")]
+        untried = [n for n in option.order[layout] if known.get((id_, n)) != inf]
         return untried[0] if untried else AS_IT_IS
 
     def _time(self, layout: Layout, plan: Plan, build: Build) -> None:
@@ -227,7 +313,7 @@ class StructureSearch:
         self._session.record(
             self._records_of(id_), f"{layout.value}/{name}", {}, status, latency_s=seconds, message=message
         )
-        self._seconds[layout][id_, name] = float("inf") if seconds is None else seconds
+        self._seconds[layout][id_, name] = inf if seconds is None else seconds
 
     def _records_of(self, id_: str) -> str:
         return f"{self._records}-{id_}"
@@ -238,6 +324,6 @@ class StructureSearch:
             for record in self._session.history(self._records_of(option.root.id)):
                 where, _, name = record.template.partition("/")
                 if where == layout.value:
-                    seconds = record.latency_s if record.latency_s is not None else float("inf")
+                    seconds = record.latency_s if record.latency_s is not None else inf
                     known[option.root.id, name] = seconds
         return known

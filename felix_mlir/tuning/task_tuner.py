@@ -95,6 +95,7 @@ class TaskTuner:
         """
         types = [(i.shape, i.dtype) for i in self._tunable.inputs]
         save_arrays(self._inputs, "arg", list(random_inputs(types, INPUT_SEED)))
+        begun = time.perf_counter()
         job = self._programs.default
         outcome = self._session.builder.build([job])[0]
         if not outcome.ok:
@@ -105,15 +106,18 @@ class TaskTuner:
         if measurement.latency_s is None:
             raise WorkError(f"running it alone: {failure(measurement)}")
         self._reference_s = measurement.latency_s / self._repeats
+        self.progress.candidate_s = time.perf_counter() - begun
         self._learn(self._take_in(self._session.history(self.task.id)))
 
     def run_round(self, count: int) -> None:
         """Propose, build and time up to `count` candidates; fewer when the space is exhausted."""
         with self._searching():
             candidates = self._searcher.propose(count)
+        begun = time.perf_counter()
         jobs = [self._programs.job(candidate) for candidate in candidates]
         self._measure(candidates, jobs, self._session.builder.build(jobs))
         self.progress.ratios.append(self.best_ratio)
+        self.progress.candidate_s = (time.perf_counter() - begun) / max(1, len(candidates))
 
     def confirm(self, count: int) -> None:
         """Time the `count` fastest candidates once more: the best of many noisy timings is fast by luck, too."""

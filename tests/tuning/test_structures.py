@@ -21,6 +21,7 @@ from felix_mlir.tuning import model_stage, run, run_tuning, structures
 @pytest.fixture
 def model(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "variants", lambda structure: (structure,))
+    monkeypatch.setattr(run, "_MOST_RIVALS", 0)
     (path := tmp_path / "model.mlir").write_text(strided_1x1(128, 128))
     return path
 

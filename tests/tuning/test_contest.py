@@ -1,0 +1,156 @@
+"""Structures tuned side by side: none that may win is given up, each op is decided by itself, mixes are built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from felix_mlir.apply import DEFAULT, compile_tuned, with_tasks
+from felix_mlir.options import TuneOptions
+from felix_mlir.report import SilentProgress
+from felix_mlir.search import TaskProgress
+from felix_mlir.sketches import Layout
+from felix_mlir.target import parse_target
+from felix_mlir.tasks import Task
+from felix_mlir.tuning import run, run_tuning, structures
+from felix_mlir.tuning.contest import Contender, Contest
+from felix_mlir.tuning.model_stage import Build
+
+BUILD = Build(DEFAULT, Path("flow"), Path("vmfb"), with_tasks("", parse_target("cpu"), DEFAULT))
+
+
+def task(id_: str, share: float) -> Task:
+    return Task(id_, "matmul", (), (), 1, "f32", (1,), None, "not built in this test", share)
+
+
+@st.composite
+def contests(draw):
+    """Two or three contenders for a few ops, with own and shared tasks, and how far each task's search has come."""
+    ops = [f"op{number}" for number in range(draw(st.integers(1, 3)))]
+    seconds = st.floats(1e-3, 1.0)
+    made = []
+    for number in range(draw(st.integers(2, 3))):
+        op_seconds = {
+            op: draw(st.dictionaries(st.sampled_from(["shared", f"{op}-{number}", f"{op}-more"]), seconds, min_size=1))
+            for op in ops
+        }  # fmt: skip
+        ids = {"neither", *(id_ for of_op in op_seconds.values() for id_ in of_op)}
+        latency_s = draw(seconds)
+        layout = draw(st.sampled_from([Layout.KEPT, Layout.CHANNELS_LAST]))
+        made.append(
+            Contender(BUILD, layout, latency_s, [task(id_, draw(st.floats(0.0, 1.0))) for id_ in ids], op_seconds)
+        )
+    progress = {}
+    for id_ in {id_ for each in made for of_op in each.op_seconds.values() for id_ in of_op}:
+        gains = draw(st.lists(st.floats(0.5, 1.0), max_size=6))
+        ratios = [1.0]
+        for gain in gains:
+            ratios.append(ratios[-1] * gain)
+        progress[id_] = TaskProgress(0.0, ratios)
+    return Contest(made), progress
+
+
+@given(contests())
+def test_what_is_best_so_far_and_what_belongs_to_no_op_stays_in_play(drawn):
+    found, progress = drawn
+    in_play = found.in_play(progress)
+    assert "neither" in in_play
+    ratios = {id_: each.ratios[-1] for id_, each in progress.items()}
+    winners = found.winners(ratios)
+    (layout,) = {winner.layout for winner in winners.values()}
+    for op, winner in winners.items():
+        assert winner.op_seconds[op].keys() <= in_play
+        same = [each for each in found.contenders if each.layout is layout]
+        assert all(winner.seconds(op, ratios) <= each.seconds(op, ratios) for each in same)
+    total = sum(winner.seconds(op, ratios) for op, winner in winners.items())
+    for each in found.contenders:
+        assert total <= sum(each.seconds(op, ratios) for op in winners) * (1 + 1e-9)
+
+
+@given(contests())
+def test_nothing_is_given_up_that_one_more_round_could_make_the_best(drawn):
+    """The first round may save three quarters; a sketch within that is kept until it was tried."""
+    found, progress = drawn
+    fresh = {id_: TaskProgress(0.0) for id_ in progress}
+    in_play = found.in_play(fresh)
+    ops = found.contenders[0].op_seconds
+    for each in found.contenders:
+        rest = {op: min(other.seconds(op, {}) for other in found.contenders) for op in ops}
+        same = [other for other in found.contenders if other.layout is each.layout]
+        total = sum(min(other.seconds(op, {}) for other in same) for op in ops)
+        if total > 4 * sum(rest.values()) * (1 - 1e-9):
+            continue
+        for op in ops:
+            if each.seconds(op, {}) <= 4 * min(other.seconds(op, {}) for other in same) * (1 - 1e-9):
+                assert each.op_seconds[op].keys() <= in_play
+
+
+def test_what_is_hopelessly_behind_is_given_up():
+    slow, fast = (
+        Contender(BUILD, Layout.KEPT, s, [task(name, 1.0)], {"op": {name: s}})
+        for name, s in (("slow", 8.0), ("fast", 1.0))
+    )
+    assert Contest([fast, slow]).in_play({"slow": TaskProgress(0.0), "fast": TaskProgress(0.0)}) == {"fast"}
+    # Searched for five rounds in vain, the nearer one is given up too.
+    near = Contender(BUILD, Layout.KEPT, 1.5, [task("near", 1.0)], {"op": {"near": 1.5}})
+    progress = {"near": TaskProgress(0.0, [1.0] * 6), "fast": TaskProgress(0.0)}
+    assert Contest([fast, near]).in_play(progress) == {"fast"}
+
+
+@given(contests())
+def test_shares_are_of_the_first_contenders_time(drawn):
+    found, _ = drawn
+    seconds = {}
+    for each in found.contenders:
+        for one in each.tasks:
+            seconds.setdefault(one.id, each.latency_s * one.share)
+    for one in found.tasks:
+        assert one.share * found.contenders[0].latency_s == pytest.approx(seconds[one.id])
+    assert len({one.id for one in found.tasks}) == len(found.tasks)
+
+
+def two_convolutions() -> str:
+    """Two strided projections of different sizes, one after the other."""
+    (x, y, z), (v, w) = (
+        [f"tensor<{shape}xf32>" for shape in shapes]
+        for shapes in (("1x48x56x56", "1x64x28x28", "1x96x14x14"), ("64x48x1x1", "96x64x1x1"))
+    )
+    op = "linalg.conv_2d_nchw_fchw {strides = dense<2> : tensor<2xi64>}"
+    return f"""
+func.func @main(%x: {x}, %v: {v}, %w: {w}) -> {z} {{
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : {y}
+  %f = linalg.fill ins(%zero : f32) outs(%e : {y}) -> {y}
+  %y = {op} ins(%x, %v : {x}, {v}) outs(%f : {y}) -> {y}
+  %g = tensor.empty() : {z}
+  %h = linalg.fill ins(%zero : f32) outs(%g : {z}) -> {z}
+  %z = {op} ins(%y, %w : {y}, {w}) outs(%h : {z}) -> {z}
+  return %z : {z}
+}}
+"""
+
+
+def test_a_mix_of_what_was_tuned_side_by_side_is_built_told_and_replayed(tmp_path, monkeypatch):
+    """One op keeps the sketch that was best at default sizes, the other gets its rival's."""
+    monkeypatch.setattr(run, "variants", lambda structure: (structure,))
+    monkeypatch.setattr(run, "_SMALLEST_SHARE", 0.1)
+    monkeypatch.setattr(structures, "LAYOUTS", (Layout.KEPT,))
+
+    def alternating(self, ratios):
+        assert len(self.contenders) == 2
+        return dict(zip(self.contenders[0].op_seconds, self.contenders, strict=True))
+
+    monkeypatch.setattr(Contest, "winners", alternating)
+    (model := tmp_path / "model.mlir").write_text(two_convolutions())
+    out = tmp_path / "out"
+    report = run_tuning(str(model), TuneOptions(out, budget_s=None, trials=8), SilentProgress())
+    for op in report["structures"]:
+        assert sum(timing["tuned_ms"] is not None for timing in op["timings"]) >= 2
+    assert report["largest_relative_error"] <= report["tolerance"]
+    assert report["speedup"] > 2
+    applied = compile_tuned(str(model), "cpu", out, tmp_path / "again.vmfb")
+    assert not applied.missing
+    assert (tmp_path / "again.vmfb").read_bytes() == (out / "tuned.vmfb").read_bytes()
