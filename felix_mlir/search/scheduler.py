@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 # A task is done after so many rounds in a row that gained less than the smallest gain worth having.
-_PATIENCE = 4
+_PATIENCE = 6
 _SMALLEST_GAIN = 0.01
 _OPTIMISM = 0.8
 

@@ -118,8 +118,10 @@ class Finish:
         latencies = [self._stage.run(vmfb).latency_s for vmfb in vmfbs]
         slowest_s = max((latency for latency in latencies if latency is not None), default=None)
         before, after = self._stage.interleave(vmfbs, _PAIRS, FINAL_S, slowest_s)
-        if before.status is not Status.OK or after.status is not Status.OK:
-            return "tuned" if before.status is Status.OK else "alternative"
+        for name, measurement in (("tuned", after), ("alternative", before)):
+            if measurement.status is not Status.OK:
+                self._notes.append(f"the {name} model is not used: {failure(measurement)}")
+                return name
         return "alternative" if compare(before.samples, after.samples).verdict is Verdict.FASTER else "tuned"
 
     def _compare(self, vmfbs: Sequence[Path]) -> tuple[Measurement, ...]:

@@ -40,7 +40,7 @@ _ROUND = 16
 # Tasks that take less of the model's time cannot move it beyond the noise.
 _SMALLEST_SHARE = 0.005
 # Seconds the final choice takes for one task, its builds included.
-_CHOICE_S_PER_TASK = 2.0
+_CHOICE_S_PER_TASK = 3.0
 # An alternative that gains less is not worth leaving the default for.
 _SMALLEST_GAIN = 1.02
 # Structures were measured op by op when they are tried as a whole: of all alternatives they promise most.

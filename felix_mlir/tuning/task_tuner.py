@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 import time
+from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -45,8 +46,10 @@ from felix_mlir.tuning.programs import (
 )
 from felix_mlir.tuning.session import Session, failure
 
-_FINALISTS = 4
+# The best of many noisy timings is lucky: the truly fastest is among the next ones.
+_FINALISTS = 6
 _FINAL_PAIRS = 15
+_RECENT = 3
 _LONGEST_FINAL_S = 10.0
 _FINAL_S = 0.25
 
@@ -210,11 +213,16 @@ class TaskTuner:
     def _timed(
         self, runner: Runner, built: Sequence[tuple[Candidate, BuildJob]]
     ) -> Iterator[tuple[Candidate, Measurement, float]]:
-        """Time candidates on one device; yields with each what a launch of the default takes there now."""
+        """Time candidates on one device; yields with each what a launch of the default takes there now.
+
+        That is the middle of its last few timings: what is to be divided out is drift, not a moment's disturbance.
+        """
+        recent: deque[float] = deque(maxlen=_RECENT)
         default_s = self._reference_s
         for index, (candidate, job) in enumerate(built):
-            if index % DEFAULT_EVERY == 0:
-                default_s = self._time_default(runner) or default_s
+            if index % DEFAULT_EVERY == 0 and (now_s := self._time_default(runner)) is not None:
+                recent.append(now_s)
+                default_s = median(recent)
             cutoff_s = CUTOFF * self.best_ratio * default_s * self._repeats
             timing = replace(TIMING, cutoff_s=cutoff_s)
             yield candidate, runner.measure(self._program(job.output), timing, RUN_TIMEOUT_S), default_s

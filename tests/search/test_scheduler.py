@@ -9,6 +9,10 @@ def test_the_costliest_task_goes_first():
     assert next_task([TaskProgress(1.0), TaskProgress(5.0), TaskProgress(2.0)]) == 1
 
 
+def test_time_goes_where_it_gains_most_for_its_length():
+    assert next_task([TaskProgress(2.0, candidate_s=4.0), TaskProgress(1.0, candidate_s=1.0)]) == 1
+
+
 def test_a_task_that_gains_nothing_gives_way_and_in_the_end_stops():
     stuck, other = TaskProgress(5.0), TaskProgress(1.0)
     chosen = []
@@ -18,7 +22,7 @@ def test_a_task_that_gains_nothing_gives_way_and_in_the_end_stops():
             break
         chosen.append(index)
         (stuck, other)[index].ratios.append(1.0)
-    assert 1 in chosen[:8]
+    assert 1 in chosen[:10]
     assert index is None
     assert stuck.finished
     assert other.finished
@@ -26,7 +30,7 @@ def test_a_task_that_gains_nothing_gives_way_and_in_the_end_stops():
 
 def test_a_task_that_still_gains_is_not_finished():
     assert not TaskProgress(1.0, [1.0, 0.9, 0.8, 0.7, 0.6, 0.55]).finished
-    assert TaskProgress(1.0, [1.0, 0.6, 0.6, 0.6, 0.6, 0.6]).finished
+    assert TaskProgress(1.0, [1.0, *[0.6] * 7]).finished
 
 
 def test_a_recent_gain_counts_for_more_than_none():

@@ -94,9 +94,9 @@ def test_what_is_hopelessly_behind_is_given_up():
         for name, s in (("slow", 8.0), ("fast", 1.0))
     )
     assert Contest([fast, slow]).in_play({"slow": TaskProgress(0.0), "fast": TaskProgress(0.0)}) == {"fast"}
-    # Searched for five rounds in vain, the nearer one is given up too.
+    # Searched for seven rounds in vain, the nearer one is given up too.
     near = Contender(BUILD, Layout.KEPT, 1.5, [task("near", 1.0)], {"op": {"near": 1.5}})
-    progress = {"near": TaskProgress(0.0, [1.0] * 6), "fast": TaskProgress(0.0)}
+    progress = {"near": TaskProgress(0.0, [1.0] * 8), "fast": TaskProgress(0.0)}
     assert Contest([fast, near]).in_play(progress) == {"fast"}
 
 
