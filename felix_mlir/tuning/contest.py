@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -29,8 +30,13 @@ class Contender:
     op_seconds: Mapping[str, Mapping[str, float]]
 
     def seconds(self, op: str, ratios: Mapping[str, float]) -> float:
-        """Return what a root op takes if its tasks take `ratios` of their defaults; of one not listed, all."""
-        return sum(seconds * ratios.get(task, 1.0) for task, seconds in self.op_seconds.get(op, {}).items())
+        """Return what a root op takes if its tasks take `ratios` of their defaults; of one not listed, all.
+
+        It is infinite where nobody can say because no launch could be told to compute the op.
+        """
+        if op not in self.op_seconds:
+            return math.inf
+        return sum(seconds * ratios.get(task, 1.0) for task, seconds in self.op_seconds[op].items())
 
 
 def contender(stage: ModelStage, build: Build, layout: Layout, latency_s: float, roots: Sequence[RootOp]) -> Contender:

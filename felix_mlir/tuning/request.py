@@ -30,3 +30,8 @@ class RunRequest:
     def claim_folder(self) -> None:
         """Say that the results in the folder are this model's from now on."""
         self.workspace.state.claim(self.source, self.session.target.name, self.identity)
+
+    def checkpoint(self) -> None:
+        """Book the time spent so far and keep it on disk."""
+        self.budget.tick()
+        self.workspace.save_state()

@@ -12,8 +12,8 @@ from felix_mlir.apply import DEFAULT, Alternative, variants
 from felix_mlir.errors import RequestError, WorkError
 from felix_mlir.importers import Model, load_model
 from felix_mlir.options import TuneOptions
-from felix_mlir.report import Progress, Report, TaskRow
-from felix_mlir.search import SEARCHERS, EvolutionarySearcher, UnsearchableError, next_task
+from felix_mlir.report import Progress, Report
+from felix_mlir.search import SEARCHERS
 from felix_mlir.target import measurable_target, parse_target
 from felix_mlir.tasks import Task
 from felix_mlir.tuning.alternatives import AlternativeResult, Alternatives
@@ -23,12 +23,11 @@ from felix_mlir.tuning.decision import Choice
 from felix_mlir.tuning.finish import FINAL_S, Finish, Outcome
 from felix_mlir.tuning.model_stage import Build, ModelStage
 from felix_mlir.tuning.no_measure import UnmeasuredRun
-from felix_mlir.tuning.programs import search_seed
 from felix_mlir.tuning.request import RunRequest
 from felix_mlir.tuning.results import make_report
 from felix_mlir.tuning.session import failure, open_session
 from felix_mlir.tuning.structures import StructureSearch
-from felix_mlir.tuning.task_tuner import TaskTuner
+from felix_mlir.tuning.task_search import TaskSearch
 from felix_mlir.tuning.workspace import State, Workspace, write_json
 from felix_mlir.tuning.write import write_result
 
@@ -36,9 +35,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-_ROUND = 16
-# Tasks that take less of the model's time cannot move it beyond the noise.
-_SMALLEST_SHARE = 0.005
 # Seconds the final choice takes for one task, its builds included.
 _CHOICE_S_PER_TASK = 3.0
 # An alternative that gains less is not worth leaving the default for.
@@ -117,7 +113,6 @@ class _Run:
         self._progress = self._session.progress
         self._stage = ModelStage(request.model, self._workspace, self._session)
         self._notes = request.first_notes()
-        self._skipped: dict[str, str] = {}
 
     def tune(self) -> Report:
         self._progress.stage("compiling the model as iree-compile does by default")
@@ -129,17 +124,17 @@ class _Run:
         alternatives = trials.try_all([DEFAULT, *structures.find()], _STRUCTURES_SHARE)
         fastest = max(alternatives, key=lambda result: result.ratio or 0.0).alternative
         alternatives += trials.try_all(variants(fastest)[1:])
-        self._checkpoint()
+        self._request.checkpoint()
         fastest, base = self._choose_base(alternatives, structures)
         contest = Contest([base, *self._rivals(base, structures)])
-        tuners = self._prepare(contest.tasks)
-        self._search(tuners, contest)
-        choices = self._choose([tuner for tuner in tuners if tuner.task.id in _in_play(tuners, contest)])
+        search = TaskSearch(self._request, contest, self._stage.default_latency_s, self._notes)
+        search.run(self._reserve_s)
+        choices = search.choose()
         build, tasks = self._settle(contest, choices, structures)
         finish = Finish(self._stage, self._session, self._notes)
         tuned, choices = finish.build_tuned(build, tasks, choices)
         outcome = finish.compare(default, fastest, tuned, choices)
-        return self._write(outcome, alternatives, structures, tasks, tuners)
+        return self._write(outcome, alternatives, structures, tasks, search)
 
     def _choose_base(
         self, alternatives: Sequence[AlternativeResult], structures: StructureSearch
@@ -172,7 +167,7 @@ class _Run:
         found: list[Contender] = []
         if not self._session.target.has_profiler or self._budget.exhausted:
             return found
-        needed_s = self._reserve_s(len(base.tasks)) + _RIVAL_BUILDS * self._stage.build_seconds
+        needed_s = self._reserve_s(1) + _RIVAL_BUILDS * self._stage.build_seconds
         for alternative in structures.rivals(base.build.alternative)[:_MOST_RIVALS]:
             if self._budget.remaining_s < needed_s:
                 break
@@ -217,69 +212,11 @@ class _Run:
                 raise WorkError(f"compiling the model: {outcome.failure}")
         return build
 
-    def _prepare(self, tasks: Sequence[Task]) -> list[TaskTuner]:
-        """Time each task's isolated default, the costliest first; a task left out keeps the default, with a reason."""
-        tuners: list[TaskTuner] = []
-        for task in sorted(tasks, key=lambda task: -(task.share or 0.0)):
-            if task.tunable is None:
-                continue
-            if (task.share or 0.0) < _SMALLEST_SHARE:
-                self._skipped[task.id] = f"its share of the run time is below {_SMALLEST_SHARE:.1%}"
-                continue
-            if self._budget.remaining_s <= self._reserve_s(len(tuners) + 1):
-                self._skipped[task.id] = "the budget did not reach it"
-                continue
-            folder = self._workspace.work / "tasks" / task.id
-            tuner = self._tuner(task, search_seed(self._options.seed, task.id), folder)
-            self._progress.stage(f"timing {task.kind} {task.id} by itself")
-            try:
-                tuner.prepare()
-            except WorkError as error:
-                self._skipped[task.id] = f"its default fails alone: {error}"
-                continue
-            tuners.append(tuner)
-        self._count(tuners)
-        return tuners
-
-    def _tuner(self, task: Task, seed: int, folder: Path) -> TaskTuner:
-        model_s = self._stage.default_latency_s
-        try:
-            return TaskTuner(task, model_s, self._session, SEARCHERS[self._options.search], seed, folder)
-        except UnsearchableError as error:
-            reason = " ".join(str(error).split())
-            self._notes.append(f"task {task.id} is searched without a cost model: {reason}")
-            return TaskTuner(task, model_s, self._session, EvolutionarySearcher, seed, folder)
-
-    def _count(self, tuners: Sequence[TaskTuner]) -> None:
-        self._budget.set_trials(sum(sum(tuner.counts.values()) for tuner in tuners))
-
-    def _search(self, tuners: Sequence[TaskTuner], contest: Contest) -> None:
-        while tuners and not self._budget.exhausted and self._budget.remaining_s > self._reserve_s(len(tuners)):
-            in_play = _in_play(tuners, contest)
-            running = [tuner for tuner in tuners if tuner.task.id in in_play]
-            index = next_task([tuner.progress for tuner in running])
-            if index is None:
-                self._notes.append("the search stopped early: no task was improving any more")
-                return
-            limit = self._budget.remaining_trials
-            running[index].run_round(_ROUND if limit is None else min(_ROUND, limit))
-            self._count(tuners)
-            self._checkpoint()
-            self._progress.tasks(_rows(running, index), self._budget.remaining_s)
-
     def _reserve_s(self, tasks: int) -> float:
         """Seconds to keep for what follows the search: choosing, building, and the final comparison."""
         comparison_s = self._stage.interleave_seconds(3, FINAL_S)
         # Builds were timed while as many ran as there are cores; those to come run alone, at most about twice.
         return _CHOICE_S_PER_TASK * tasks + self._stage.build_seconds + comparison_s
-
-    def _choose(self, tuners: Sequence[TaskTuner]) -> dict[str, Choice]:
-        choices: dict[str, Choice] = {}
-        for tuner in tuners:
-            self._progress.stage(f"timing the finalists of {tuner.task.kind} {tuner.task.id} beside the default")
-            choices[tuner.task.id] = tuner.choose()
-            self._checkpoint()
-        return choices
 
     def _write(
         self,
@@ -287,7 +224,7 @@ class _Run:
         alternatives: Sequence[AlternativeResult],
         structures: StructureSearch,
         tasks: Sequence[Task],
-        tuners: Sequence[TaskTuner],
+        search: TaskSearch,
     ) -> Report:
         workspace = self._workspace
         if outcome.winner == "alternative" and any(choice.candidate for choice in outcome.choices.values()):
@@ -297,12 +234,12 @@ class _Run:
             )
         if outcome.winner == "default":
             self._notes.append("nothing was faster than the compiler's default: tuned.vmfb is the default module")
-        self._checkpoint()
+        self._request.checkpoint()
         write_result(self._request, tasks, outcome, self._notes)
         report = make_report(
             self._request, self._stage.tolerance, outcome, alternatives,
             structures.structures(outcome.build.alternative), tasks,
-            {tuner.task.id: tuner for tuner in tuners}, self._skipped, self._notes,
+            search.tuners, search.skipped, self._notes,
         )  # fmt: skip
         write_json(workspace.report, report)
         infinite = float("inf")
@@ -312,25 +249,3 @@ class _Run:
         )
         workspace.save_state()
         return report
-
-    def _checkpoint(self) -> None:
-        self._budget.tick()
-        self._workspace.save_state()
-
-
-def _in_play(tuners: Sequence[TaskTuner], contest: Contest) -> set[str]:
-    return contest.in_play({tuner.task.id: tuner.progress for tuner in tuners})
-
-
-def _rows(tuners: Sequence[TaskTuner], active: int) -> list[TaskRow]:
-    return [
-        TaskRow(
-            tuner.task.id,
-            tuner.task.kind,
-            tuner.task.share or 0.0,
-            sum(tuner.counts.values()),
-            1.0 / tuner.best_ratio,
-            index == active,
-        )
-        for index, tuner in enumerate(tuners)
-    ]

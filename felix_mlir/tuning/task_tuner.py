@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,7 +29,7 @@ from felix_mlir.measure import (
     save_arrays,
 )
 from felix_mlir.records import Record
-from felix_mlir.search import Candidate, Observation, SearcherFactory, TaskProgress
+from felix_mlir.search import Candidate, Observation, Searcher, SearcherFactory, TaskProgress
 from felix_mlir.tasks import Task, TunableTask
 from felix_mlir.tuning.decision import Choice
 from felix_mlir.tuning.programs import (
@@ -72,13 +72,18 @@ class TaskTuner:
         self._folder = folder
         self._templates = {template.name: template for template in self._tunable.templates}
         self.search_s = 0.0
-        with self._searching():
-            self._searcher = searcher(search_problem(task.id, self._tunable, session.cost_model), seed)
+        self._factory, self._seed = searcher, seed
+        self._searcher: Searcher | None = None
         self._repeats = repeats_of(task.launch_s or INVOCATION_S)
         self._programs = TaskPrograms(task, session.target, self._repeats, folder)
         self._reference_s = 0.0
         self._best: dict[object, tuple[float, Candidate]] = {}
-        self.counts: dict[Status, int] = {}
+        self._history = [record for record in session.history(task.id) if self._is_candidate(record)]
+        self.counts = Counter(record.status for record in self._history)
+
+    @property
+    def is_prepared(self) -> bool:
+        return self._reference_s > 0
 
     @property
     def reference_s(self) -> float:
@@ -92,10 +97,15 @@ class TaskTuner:
         return min(1.0, fastest / self._reference_s) if self._reference_s else 1.0
 
     def prepare(self) -> None:
-        """Build and time the isolated default, keep its outputs as the reference, and take in earlier records.
+        """Build and time the isolated default, keep its outputs as the reference, and learn from earlier records.
 
-        Raises WorkError when the default itself fails.
+        Nothing happens the second time. Raises WorkError when the default itself fails.
         """
+        if self.is_prepared:
+            return
+        with self._searching():
+            problem = search_problem(self.task.id, self._tunable, self._session.cost_model)
+            self._searcher = self._factory(problem, self._seed)
         types = [(i.shape, i.dtype) for i in self._tunable.inputs]
         save_arrays(self._inputs, "arg", list(random_inputs(types, INPUT_SEED)))
         begun = time.perf_counter()
@@ -110,12 +120,12 @@ class TaskTuner:
             raise WorkError(f"running it alone: {failure(measurement)}")
         self._reference_s = measurement.latency_s / self._repeats
         self.progress.candidate_s = time.perf_counter() - begun
-        self._learn(self._take_in(self._session.history(self.task.id)))
+        self._learn([self._observation(record) for record in self._history])
 
     def run_round(self, count: int) -> None:
         """Propose, build and time up to `count` candidates; fewer when the space is exhausted."""
         with self._searching():
-            candidates = self._searcher.propose(count)
+            candidates = self._prepared_searcher.propose(count)
         begun = time.perf_counter()
         jobs = [self._programs.job(candidate) for candidate in candidates]
         self._measure(candidates, jobs, self._session.builder.build(jobs))
@@ -194,18 +204,18 @@ class TaskTuner:
                 built.append((candidate, job))
             else:
                 command = shlex.join(outcome.command)
-                ended += self._add(candidate, Status(outcome.status), message=outcome.message, command=command)
+                ended.append(self._add(candidate, Status(outcome.status), message=outcome.message, command=command))
         runners = self._session.runners
         parts = [built[number :: len(runners)] for number in range(len(runners))]
         timed = [self._timed(runner, part) for runner, part in zip(runners, parts, strict=True)]
         for candidate, measurement, default_s in merged(timed):
             if measurement.status is not Status.OK:
-                ended += self._add(
-                    candidate, measurement.status, message=measurement.message, command=measurement.command
+                ended.append(
+                    self._add(candidate, measurement.status, message=measurement.message, command=measurement.command)
                 )
                 continue
             samples = tuple(sample / self._repeats for sample in measurement.samples)
-            ended += self._add(candidate, Status.OK, samples, default_s)
+            ended.append(self._add(candidate, Status.OK, samples, default_s))
             # The files of a failure are what reproduces it; these have served.
             self._programs.remove(candidate)
         self._learn(ended)
@@ -241,34 +251,38 @@ class TaskTuner:
         default_s: float = 0.0,
         message: str = "",
         command: str = "",
-    ) -> list[Observation]:
+    ) -> Observation:
         """Record how a candidate ended; its latency is corrected for drift by the default timed just before."""
         latency_s = median(samples) * self._reference_s / default_s if samples else None
         record = self._session.record(
             self.task.id, candidate.template, dict(candidate.values), status,
             latency_s=latency_s, samples=samples, reference_s=self._reference_s, message=message, command=command,
         )  # fmt: skip
-        return self._take_in([record])
+        self.counts[status] += 1
+        return self._observation(record)
 
-    def _take_in(self, records: Sequence[Record]) -> list[Observation]:
-        """Count records; latencies of other sessions are scaled by the default measured beside them."""
-        observations: list[Observation] = []
-        for record in records:
-            template = self._templates.get(record.template)
-            # Another version of the templates may have had other knobs.
-            if template is None or set(record.knobs) != {knob.name for knob in template.knobs}:
-                continue
-            candidate = Candidate(record.template, record.knobs)
-            latency = record.latency_beside(self._reference_s)
-            observations.append(Observation(candidate, latency))
-            self.counts[record.status] = self.counts.get(record.status, 0) + 1
-            if latency is not None:
-                self._best[candidate.key] = (latency, candidate)
-        return observations
+    def _is_candidate(self, record: Record) -> bool:
+        """Whether a record is of a candidate as this version has them: another's templates may have had other knobs."""
+        template = self._templates.get(record.template)
+        return template is not None and set(record.knobs) == {knob.name for knob in template.knobs}
+
+    def _observation(self, record: Record) -> Observation:
+        """Return what a record says; latencies of other sessions are scaled by the default measured beside them."""
+        candidate = Candidate(record.template, record.knobs)
+        latency = record.latency_beside(self._reference_s)
+        if latency is not None:
+            self._best[candidate.key] = (latency, candidate)
+        return Observation(candidate, latency)
 
     def _learn(self, observations: Sequence[Observation]) -> None:
         with self._searching():
-            self._searcher.observe(observations)
+            self._prepared_searcher.observe(observations)
+
+    @property
+    def _prepared_searcher(self) -> Searcher:
+        if self._searcher is None:
+            raise ValueError(f"task {self.task.id} is not prepared")
+        return self._searcher
 
     @contextmanager
     def _searching(self) -> Generator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from felix_mlir.search import TaskProgress
 from felix_mlir.sketches import Layout
 from felix_mlir.target import parse_target
 from felix_mlir.tasks import Task
-from felix_mlir.tuning import run, run_tuning, structures
+from felix_mlir.tuning import run, run_tuning, structures, task_search
 from felix_mlir.tuning.contest import Contender, Contest
 from felix_mlir.tuning.model_stage import Build
 
@@ -100,6 +101,15 @@ def test_what_is_hopelessly_behind_is_given_up():
     assert Contest([fast, near]).in_play(progress) == {"fast"}
 
 
+def test_an_op_that_cannot_be_told_apart_wins_nothing():
+    """Its launches may be merged with others' in one build: that it is not seen there does not make it free."""
+    seen = Contender(BUILD, Layout.KEPT, 1.0, [task("a", 1.0)], {"op": {"a": 1.0}, "other": {"a": 1.0}})
+    merged = Contender(BUILD, Layout.KEPT, 1.0, [task("b", 1.0)], {"other": {"b": 1.5}})
+    assert Contest([merged, seen]).winners({}) == {"other": seen, "op": seen}
+    alone = replace(merged, layout=Layout.CHANNELS_LAST)
+    assert Contest([alone, seen]).winners({}) == {"other": seen, "op": seen}
+
+
 @given(contests())
 def test_shares_are_of_the_first_contenders_time(drawn):
     found, _ = drawn
@@ -136,7 +146,7 @@ func.func @main(%x: {x}, %v: {v}, %w: {w}) -> {z} {{
 def test_a_mix_of_what_was_tuned_side_by_side_is_built_told_and_replayed(tmp_path, monkeypatch):
     """One op keeps the sketch that was best at default sizes, the other gets its rival's."""
     monkeypatch.setattr(run, "variants", lambda structure: (structure,))
-    monkeypatch.setattr(run, "_SMALLEST_SHARE", 0.1)
+    monkeypatch.setattr(task_search, "_ROUND", 2)
     monkeypatch.setattr(structures, "LAYOUTS", (Layout.KEPT,))
 
     def alternating(self, ratios):
@@ -147,8 +157,7 @@ def test_a_mix_of_what_was_tuned_side_by_side_is_built_told_and_replayed(tmp_pat
     (model := tmp_path / "model.mlir").write_text(two_convolutions())
     out = tmp_path / "out"
     report = run_tuning(str(model), TuneOptions(out, budget_s=None, trials=8), SilentProgress())
-    for op in report["structures"]:
-        assert sum(timing["tuned_ms"] is not None for timing in op["timings"]) >= 2
+    assert any(timing["tuned_ms"] is not None for op in report["structures"] for timing in op["timings"])
     assert report["largest_relative_error"] <= report["tolerance"]
     assert report["speedup"] > 2
     applied = compile_tuned(str(model), "cpu", out, tmp_path / "again.vmfb")
