@@ -1,7 +1,8 @@
 """Plans: which sketch each root op of a model gets.
 
-A plan keeps to one layout, so that the transposes of neighbours cancel. Few whole models measure all sketches of all
-ops: plan number i gives every op its i-th best sketch, and the time of each op is read from the model's profile.
+A plan keeps to one layout, so that the transposes of neighbours cancel, but for ops that are far faster in the other.
+Few whole models measure all sketches of all ops: plan number i gives every op its i-th best sketch, and the time of
+each op is read from the model's profile.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from felix_mlir.sketches.sketch import Layout, Sketch
 
 # As the model has it.
 AS_IT_IS = "as it is"
+
+# How much faster a sketch must be estimated to be, its transposes included, to break the layout around it.
+_WORTH_TRANSPOSING = 2.0
 
 LAYOUTS = (Layout.CHANNELS_LAST, Layout.KEPT)
 
@@ -41,6 +45,7 @@ def root_options(
     """Order the sketches of a root op by `seconds`, what each is estimated to take (AS_IT_IS among them).
 
     At most `most` a layout are kept, and none that is estimated to take `slowest` times as long as the best of them.
+    Where the kept layout has nothing nearly as fast, a sketch may transpose there and back for itself.
     """
     order: dict[Layout, tuple[str, ...]] = {}
     for layout in LAYOUTS:
@@ -48,6 +53,10 @@ def root_options(
         needs_layout = layout is Layout.CHANNELS_LAST and any(sketch.layout is layout for sketch in sketches)
         if not needs_layout:
             names.append(AS_IT_IS)
+        if layout is Layout.KEPT:
+            limit_s = min(seconds[name] for name in names) / _WORTH_TRANSPOSING
+            others = [sketch.name for sketch in sketches if sketch.layout is Layout.CHANNELS_LAST]
+            names += [name for name in others if seconds[name] <= limit_s]
         names.sort(key=lambda name: seconds[name])
         fit = [name for name in names if seconds[name] <= slowest * seconds[names[0]]]
         order[layout] = tuple(fit[:most])

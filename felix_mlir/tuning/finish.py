@@ -89,8 +89,8 @@ class Finish:
             builds["alternative"] = fastest
         if tuned is not None:
             builds["tuned"] = tuned
-        if len(builds) > 2 and self._stage.is_slow:
-            del builds[self._slower(fastest, tuned or fastest)]
+            if "alternative" in builds and self._stage.is_slow:
+                del builds[self._slower(fastest, tuned)]
         while True:
             measurements = self._compare([b.vmfb for b in builds.values()])
             measured = dict(zip(builds, measurements, strict=True))

@@ -27,7 +27,7 @@ from felix_mlir.tuning.request import RunRequest
 from felix_mlir.tuning.results import make_report
 from felix_mlir.tuning.session import failure, open_session
 from felix_mlir.tuning.structures import StructureSearch
-from felix_mlir.tuning.task_search import TaskSearch
+from felix_mlir.tuning.task_search import SMALLEST_SHARE, TaskSearch
 from felix_mlir.tuning.workspace import State, Workspace, write_json
 from felix_mlir.tuning.write import write_result
 
@@ -43,8 +43,10 @@ _SMALLEST_GAIN = 1.02
 _STRUCTURES_SHARE = 0.8
 # So many structures are tuned beside the one that is fastest at the compiler's tile sizes.
 _MOST_RIVALS = 2
-# Builds of the model there must be time for, or its next best structures are not tuned too: theirs, and that of a mix.
+# What there must be time for, or only one structure is tuned: builds of the model, of the other one and of a mix, and
+# a round of each task of the first, of about so many seconds.
 _RIVAL_BUILDS = 2
+_ROUND_S = 10.0
 # Geometric mean of what tile sizes alone gained on six CPU ops (300 random candidates each) over the default.
 _TYPICAL_GAIN = 1.5
 
@@ -167,7 +169,8 @@ class _Run:
         found: list[Contender] = []
         if not self._session.target.has_profiler or self._budget.exhausted:
             return found
-        needed_s = self._reserve_s(1) + _RIVAL_BUILDS * self._stage.build_seconds
+        worth = sum(task.tunable is not None and (task.share or 0.0) >= SMALLEST_SHARE for task in base.tasks)
+        needed_s = self._reserve_s(worth) + _RIVAL_BUILDS * self._stage.build_seconds + _ROUND_S * worth
         for alternative in structures.rivals(base.build.alternative)[:_MOST_RIVALS]:
             if self._budget.remaining_s < needed_s:
                 break

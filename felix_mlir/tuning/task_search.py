@@ -15,7 +15,7 @@ from felix_mlir.tuning.task_tuner import TaskTuner
 
 _ROUND = 16
 # Tasks that take less of the model's time cannot move it beyond the noise.
-_SMALLEST_SHARE = 0.005
+SMALLEST_SHARE = 0.005
 
 
 class TaskSearch:
@@ -35,8 +35,8 @@ class TaskSearch:
         for task in contest.tasks:
             if task.tunable is None:
                 continue
-            if (task.share or 0.0) < _SMALLEST_SHARE:
-                self.skipped[task.id] = f"its share of the run time is below {_SMALLEST_SHARE:.1%}"
+            if (task.share or 0.0) < SMALLEST_SHARE:
+                self.skipped[task.id] = f"its share of the run time is below {SMALLEST_SHARE:.1%}"
                 continue
             folder = request.workspace.work / "tasks" / task.id
             seed = search_seed(request.options.seed, task.id)

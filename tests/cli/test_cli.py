@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from ops import LAYER_NORM, matmul
 
+from felix_mlir.cli import main
+
 EXAMPLES = Path(__file__).parents[2] / "examples" / "models"
 
 
@@ -18,15 +20,34 @@ def felix(*arguments: object, timeout: float = 240) -> subprocess.CompletedProce
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
 
 
+def the_one_line(status: object, stdout: str, stderr: str) -> str:
+    """Return the line a wrong request was answered with."""
+    assert status == 2, stderr
+    assert "Traceback" not in stderr
+    assert stdout == ""
+    lines = [line for line in stderr.splitlines() if line.startswith("felix-mlir: ")]
+    assert len(lines) == 1, stderr
+    return lines[0]
+
+
 def refused(*arguments: object) -> str:
     """Run a request that is wrong; returns the one line it is answered with."""
     done = felix(*arguments)
-    assert done.returncode == 2, done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
-    lines = [line for line in done.stderr.splitlines() if line.startswith("felix-mlir: ")]
-    assert len(lines) == 1, done.stderr
-    return lines[0]
+    return the_one_line(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def refused_here(monkeypatch, capfd):
+    """As `refused`, but in this process, which has imported everything already."""
+
+    def call(*arguments: object) -> str:
+        monkeypatch.setattr(sys, "argv", ["felix-mlir", *map(str, arguments)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        return the_one_line(exit_.value.code, *capfd.readouterr())
+
+    return call
 
 
 @pytest.fixture
@@ -35,7 +56,7 @@ def model(tmp_path) -> Path:
     return path
 
 
-def test_wrong_requests_are_answered_in_one_line_that_says_what_to_do(tmp_path, model):
+def test_wrong_requests_are_answered_in_one_line_that_says_what_to_do(tmp_path, model, refused_here):
     out = tmp_path / "out"
     (garbage := tmp_path / "garbage.mlir").write_text("this is no MLIR at all")
     (raises := tmp_path / "raises.py").write_text("def build():\n    raise ValueError('no weights')\n")
@@ -52,12 +73,12 @@ def test_wrong_requests_are_answered_in_one_line_that_says_what_to_do(tmp_path, 
         "unknown search 'magic'": (model, "--search", "magic"),
     }
     for expected, arguments in cases.items():
-        assert expected in refused("tune", *arguments, "--out", out)
+        assert expected in refused_here("tune", *arguments, "--out", out)
     (blocked := tmp_path / "file").write_text("")
     assert "cannot use" in refused("tune", model, "--out", blocked / "out")
-    assert "no tuning result" in refused("compile", model, "--tuned", tmp_path / "none", "-o", tmp_path / "x.vmfb")
-    assert "no finished result" in refused("bench", tmp_path)
-    assert "no compiled IREE module" in refused("bench", model, model)
+    assert "no tuning result" in refused_here("compile", model, "--tuned", tmp_path / "none", "-o", tmp_path / "x.vmfb")
+    assert "no finished result" in refused_here("bench", tmp_path)
+    assert "no compiled IREE module" in refused_here("bench", model, model)
 
 
 def test_an_unknown_option_exits_2():

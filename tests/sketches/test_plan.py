@@ -57,13 +57,18 @@ def options(draw):
 @given(options(), st.sampled_from(LAYOUTS))
 def test_plans_measure_every_sketch_in_as_few_models_as_there_can_be(found, layout):
     made = plans(found, layout)
+    option_of = {option.root.id: option for option in found}
     assert len(made) == max(len(option.order[layout]) for option in found)
     for option in found:
         assert {plan[option.root.id] for plan in made} == set(option.order[layout])
         for plan in made:
             for root, sketch in chosen_sketches(found, plan):
-                assert sketch.layout in (layout, Layout.ANY)
                 assert plan[root.id] == sketch.name
+                if sketch.layout not in (layout, Layout.ANY):
+                    assert layout is Layout.KEPT
+                    own = [s.name for s in option_of[root.id].sketches.values() if s.layout is not Layout.CHANNELS_LAST]
+                    seconds = option_of[root.id].seconds
+                    assert all(2 * seconds[sketch.name] <= seconds[name] for name in (AS_IT_IS, *own))
 
 
 @given(options(), st.sampled_from(LAYOUTS), st.data())
@@ -88,6 +93,12 @@ def test_an_op_that_can_be_channels_last_is_never_as_it_is_between_channels_last
     option = root_options(FakeRoot("r"), sketches, {"channels-last": 1.0, "kept": 1.0, AS_IT_IS: 0.5}, 4, 6.0)
     assert option.order[Layout.CHANNELS_LAST] == ("channels-last",)
     assert option.order[Layout.KEPT] == (AS_IT_IS, "kept")
+
+
+def test_an_op_may_transpose_for_itself_where_its_own_layout_is_far_slower():
+    sketches = [FakeSketch("taps", Layout.CHANNELS_LAST), FakeSketch("near", Layout.CHANNELS_LAST)]
+    option = root_options(FakeRoot("r"), sketches, {"taps": 0.1, "near": 0.6, AS_IT_IS: 1.0}, 4, 20.0)
+    assert option.order[Layout.KEPT] == ("taps", AS_IT_IS)
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda:sm_80"])

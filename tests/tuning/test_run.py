@@ -57,6 +57,7 @@ def candidates(out: Path) -> list[tuple[str, str, str, str]]:
     return [row for row in rows if not row[0].startswith("model-")]
 
 
+@pytest.mark.usefixtures("two_alternatives")
 def test_a_run_leaves_a_complete_result_and_a_second_one_measures_nothing(model, tmp_path):
     out = tmp_path / "tuned"
     report = tune(model, out, 12)
