@@ -13,7 +13,10 @@ from felix_mlir.tuning.programs import search_seed
 from felix_mlir.tuning.request import RunRequest
 from felix_mlir.tuning.task_tuner import TaskTuner
 
+# Candidates of a round: so many, or as few as about so many seconds are enough for.
 _ROUND = 16
+_ROUND_S = 20.0
+_SMALLEST_ROUND = 4
 # Tasks that take less of the model's time cannot move it beyond the noise.
 SMALLEST_SHARE = 0.005
 
@@ -57,13 +60,17 @@ class TaskSearch:
             if index is None:
                 self._notes.append("the search stopped early: no task was improving any more")
                 return
-            if not self._is_ready(running[index]):
+            tuner = running[index]
+            if not tuner.is_prepared:
+                # Now it is known how long a candidate takes: another task may promise more for its time.
+                self._is_ready(tuner)
                 continue
+            count = max(_SMALLEST_ROUND, min(_ROUND, int(_ROUND_S / tuner.progress.candidate_s)))
             limit = self._budget.remaining_trials
-            running[index].run_round(_ROUND if limit is None else min(_ROUND, limit))
+            tuner.run_round(count if limit is None else min(count, limit))
             self._count()
             self._request.checkpoint()
-            self._progress.tasks(_rows(running, running[index]), self._budget.remaining_s)
+            self._progress.tasks(_rows(running, tuner), self._budget.remaining_s)
 
     def choose(self) -> dict[str, Choice]:
         """Decide the tasks of which candidates were measured, in this run or before, if they can still win."""
