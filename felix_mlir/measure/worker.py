@@ -45,11 +45,13 @@ PARENT_CHECK_S = 1.0
 # What dtype.isbuiltin says of the types that ml_dtypes adds to numpy.
 USER_DEFINED = 2
 
-# A sample that turned out too short is repeated with this much more than should be needed, and never with
-# more than ten times as many invocations: the first runs of a module are slow and mislead.
+# Elements of an output that are compared at once.
+CHECKED_AT_ONCE = 1 << 16
+
 # A first run of so many seconds says enough of how long one takes.
 RAMP_S = 2.0
-CHECKED_AT_ONCE = 1 << 16
+# A sample that turned out too short is repeated with this much more than should be needed, and never with
+# more than ten times as many invocations: the first runs of a module are slow and mislead.
 CALIBRATION_MARGIN = 1.2
 CALIBRATION_GROWTH = 10
 

@@ -58,10 +58,15 @@ class Convolution(SortedLoops):
         order = self.input_roles()
         return order == sorted(order) and self.output_loops() == self.channels_last_loops
 
+    @property
+    def input_loops(self) -> tuple[int, ...]:
+        """The loop of each input dimension, of a window that of the output."""
+        return tuple(index.terms[0][0] for index in self.root.indices[0])
+
     def input_roles(self) -> list[int]:
         """A number for each input dimension that sorts it into channels-last order."""
         order = [*self.batch, *self.spatial, *self.groups, *self.channels_in]
-        return [order.index(index.terms[0][0]) for index in self.root.indices[0]]
+        return [order.index(loop) for loop in self.input_loops]
 
     def input_channels_last(self, writer: Writer, value: Value) -> Value:
         """Transpose the input to [batch, spatial, groups, channels in]."""

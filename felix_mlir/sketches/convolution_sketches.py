@@ -45,9 +45,9 @@ def convolution_sketches(conv: Convolution, products: Mapping[str, Product]) -> 
     if not conv.is_pooling and len(conv.windows) > 1 and conv.root.extents[conv.windows[0].kernel] > 1:
         yield _accumulated(conv)
     if conv.extent(conv.channels_in) == 1 and 1 < conv.extent(conv.kernel) <= _MOST_TAPS:
-        yield _by_taps(conv, "taps", conv.channels_last_loops)
+        yield _by_taps(conv, "taps", layout_of(conv))
         if not conv.is_channels_last:
-            yield _by_taps(conv, "taps-channels-first", conv.output_loops())
+            yield _by_taps(conv, "taps-channels-first", Layout.KEPT)
 
 
 def layout_of(conv: Convolution) -> Layout:
@@ -194,7 +194,7 @@ def _gathered(writer: Writer, conv: Convolution, x: Value, loops: Sequence[int])
     indices = conv.root.indices[0]
     if conv.extent(conv.kernel) == 1:
         strides = {window.spatial: window.stride for window in conv.windows}
-        kept = [index.terms[0][0] for index in indices]
+        kept = conv.input_loops
         sliced = writer.slice(x, [0] * len(kept), conv.sizes(kept), [strides.get(loop, 1) for loop in kept])
         wanted = [loop for loop in loops if loop in kept]
         return writer.reshape(writer.transpose(sliced, [kept.index(loop) for loop in wanted]), conv.sizes(loops))
@@ -224,13 +224,15 @@ def _accumulated(conv: Convolution) -> Sketch:
     return Sketch("accumulated", writer, conv.output_from(writer, result, loops), layout_of(conv))
 
 
-def _by_taps(conv: Convolution, name: str, loops: Sequence[int]) -> Sketch:
-    """Window by window element: one elementwise op over as many shifted views of the input, in the order of `loops`."""
+def _by_taps(conv: Convolution, name: str, layout: Layout) -> Sketch:
+    """Window by window element: one elementwise op over as many shifted views of the input."""
     writer = Writer(conv.root.parameters)
-    is_kept = loops == conv.output_loops()
-    x = writer.parameters[0] if is_kept else conv.input_channels_last(writer, writer.parameters[0])
-    read = [index.terms[0][0] for index in conv.root.indices[0]]
-    read = read if is_kept else [*conv.batch, *conv.spatial, *conv.groups, *conv.channels_in]
+    x = writer.parameters[0]
+    if layout is Layout.KEPT:
+        read, loops = conv.input_loops, conv.output_loops()
+    else:
+        read, loops = (*conv.batch, *conv.spatial, *conv.groups, *conv.channels_in), conv.channels_last_loops
+        x = conv.input_channels_last(writer, x)
     channels = (*conv.groups, *conv.channels_in, *conv.channels_out)
     w = conv.filter_as(writer, _filter_loops(conv))
     window_of = {window.spatial: window for window in conv.windows}
@@ -248,7 +250,6 @@ def _by_taps(conv: Convolution, name: str, loops: Sequence[int]) -> Sketch:
     places = {loop: f"d{position}" for position, loop in enumerate(loops)}
     maps = [", ".join(places.get(loop, "0") for loop in operand) for operand in (read, channels)]
     result = writer.folded(maps[: len(rows[0])], rows, conv.init_as(writer, loops), conv.root.body)
-    layout = Layout.KEPT if is_kept and not conv.is_channels_last else layout_of(conv)
     return Sketch(name, writer, conv.output_from(writer, result, loops), layout)
 
 

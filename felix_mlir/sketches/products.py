@@ -86,11 +86,11 @@ def packed(vector_bytes: int, writer: Writer, lhs: Value, rhs: Value, init: Valu
         maps = ["d0, d4, d2", "d1, d4, d3", "d0, d1, d2, d3"]
         maps = [f"d5, {map_}" for map_ in maps] if batched else maps
         kinds = ["parallel"] * 4 + ["reduction"] + ["parallel"] * batched
-        product = writer.generic(maps, kinds, [a, b], tiles, _multiplied_and_added((types[0], types[1], types[2])))
+        product = writer.generic(maps, kinds, [a, b], tiles, multiplied_and_added(types))
     return writer.unpack(product, init.type, sides[2], (tile.rows, tile.columns))
 
 
-def _multiplied_and_added(element_types: tuple[str, str, str]) -> str:
+def multiplied_and_added(element_types: tuple[str, str, str]) -> str:
     """Return the body of a product of two element types, widened to the third that it is added to."""
     *inputs, out = element_types
     kind, widen = ("i", "extsi") if out.startswith("i") else ("f", "extf")

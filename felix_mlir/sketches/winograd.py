@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from felix_mlir.sketches.convolution import Convolution
 from felix_mlir.sketches.convolution_sketches import layout_of
-from felix_mlir.sketches.products import Product
+from felix_mlir.sketches.products import Product, multiplied_and_added
 from felix_mlir.sketches.sketch import Sketch
 from felix_mlir.sketches.writer import Tensor, Value, Writer
 
@@ -22,10 +22,6 @@ _OUTPUT = ((1, 1, 1, 0), (0, 1, -1, -1))
 # Outputs of a tile and of its window, per dimension.
 _STEP, _WINDOW = len(_OUTPUT), len(_FILTER[0])
 _TILE = _STEP + _WINDOW - 1
-_BODY = """    ^bb0(%factor: f32, %element: f32, %to: f32):
-      %product = arith.mulf %factor, %element : f32
-      %sum = arith.addf %to, %product : f32
-      linalg.yield %sum : f32"""
 
 
 def winograd_sketches(conv: Convolution, products: Mapping[str, Product]) -> Iterator[Sketch]:
@@ -108,4 +104,6 @@ def _transform(
         for text in ("r, k", reads, writes)
     ]
     kinds = ["parallel"] * len(shape) + ["reduction"]
-    return writer.generic(maps, kinds, [constant, value], writer.zeros(value.type.of_shape(shape)), _BODY)
+    element = type_.element_type
+    body = multiplied_and_added((element, element, element))
+    return writer.generic(maps, kinds, [constant, value], writer.zeros(value.type.of_shape(shape)), body)
