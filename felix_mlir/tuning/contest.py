@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from felix_mlir.search import TaskProgress
-from felix_mlir.sketches import Layout, RootOp, launches_by_root
+from felix_mlir.sketches import Layout, RootOp
+from felix_mlir.target import Target
 from felix_mlir.tasks import Task
 from felix_mlir.tuning.model_stage import Build, ModelStage
 
@@ -39,18 +40,20 @@ class Contender:
         return sum(seconds * ratios.get(task, 1.0) for task, seconds in self.op_seconds[op].items())
 
 
-def contender(stage: ModelStage, build: Build, layout: Layout, latency_s: float, roots: Sequence[RootOp]) -> Contender:
-    """Return a build that takes `latency_s` a run, the time of its launches divided over root ops."""
-    tasks = stage.tasks(build)
+def contender(
+    stage: ModelStage, target: Target, build: Build, layout: Layout, latency_s: float, roots: Sequence[RootOp]
+) -> Contender:
+    """Return a build that takes `latency_s` a run, divided over root ops where the target has a profiler."""
+    if not target.has_profiler:
+        return Contender(build, layout, latency_s, stage.tasks(build), {})
+    profile = stage.profile(build.vmfb)
+    tasks = stage.tasks(build, profile)
     task_of = {export: task.id for task in tasks for export in task.exports}
     op_seconds: dict[str, dict[str, float]] = {}
-    profile = stage.profile(build.vmfb)
-    for op, launches in launches_by_root(build.flow, roots).items():
+    for op, launches in stage.launch_seconds(build, latency_s, roots, profile).items():
         of_op = op_seconds.setdefault(op, {})
-        for export, part in launches.items():
-            if export in task_of:
-                taken_s = latency_s * part * profile.share([export])
-                of_op[task_of[export]] = of_op.get(task_of[export], 0.0) + taken_s
+        for export in launches.keys() & task_of.keys():
+            of_op[task_of[export]] = of_op.get(task_of[export], 0.0) + launches[export]
     return Contender(build, layout, latency_s, tasks, op_seconds)
 
 

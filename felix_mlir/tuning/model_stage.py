@@ -30,6 +30,7 @@ from felix_mlir.measure import (
 )
 from felix_mlir.measure.signature import entry_point
 from felix_mlir.passes.tuned import Tuned
+from felix_mlir.sketches import RootOp, launches_by_root
 from felix_mlir.tasks import Profile, Task, extract_tasks, profile_dispatches, read_input_types
 from felix_mlir.tuning.alone import time_alone
 from felix_mlir.tuning.session import Session, failure
@@ -163,15 +164,27 @@ class ModelStage:
         """Return the tasks of a build of the model, not profiled."""
         return extract_tasks(build.flow, self._session.target, self._workspace.work / "tasks")
 
-    def tasks(self, build: Build) -> list[Task]:
-        """Return the tasks of a build of the model, each with its share of the run time."""
+    def tasks(self, build: Build, profile: Profile | None = None) -> list[Task]:
+        """Return the tasks of a build of the model, each with its share of the run time.
+
+        The shares are those of `profile`, or of one taken now; on a target without a profiler tasks are timed alone.
+        """
         tasks = self.extract(build)
         if not self._session.target.has_profiler:
             return time_alone(tasks, self._session, self._workspace.work / "tasks")
-        profile = self.profile(build.vmfb)
+        profile = profile or self.profile(build.vmfb)
         return [
             replace(task, share=profile.share(task.exports), launch_s=profile.launch_s(task.exports)) for task in tasks
         ]
+
+    def launch_seconds(
+        self, build: Build, latency_s: float, roots: Sequence[RootOp], profile: Profile
+    ) -> dict[str, dict[str, float]]:
+        """Divide `latency_s`, what a run of a build takes, over root ops and the entry points that compute them."""
+        return {
+            op: {export: latency_s * part * profile.share([export]) for export, part in launches.items()}
+            for op, launches in launches_by_root(build.flow, roots).items()
+        }
 
     def profile(self, vmfb: Path) -> Profile:
         """Return what each entry point takes inside the running model."""

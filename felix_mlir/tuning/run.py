@@ -27,7 +27,7 @@ from felix_mlir.tuning.request import RunRequest
 from felix_mlir.tuning.results import make_report
 from felix_mlir.tuning.session import failure, open_session
 from felix_mlir.tuning.structures import StructureSearch
-from felix_mlir.tuning.task_search import SMALLEST_SHARE, TaskSearch
+from felix_mlir.tuning.task_search import TaskSearch, is_worth_searching
 from felix_mlir.tuning.workspace import State, Workspace, write_json
 from felix_mlir.tuning.write import write_result
 
@@ -46,7 +46,7 @@ _MOST_RIVALS = 2
 # What there must be time for, or only one structure is tuned: builds of the model, of the other one and of a mix, and
 # a round of each task of the first, of about so many seconds.
 _RIVAL_BUILDS = 2
-_ROUND_S = 10.0
+_TYPICAL_ROUND_S = 10.0
 # Geometric mean of what tile sizes alone gained on six CPU ops (300 random candidates each) over the default.
 _TYPICAL_GAIN = 1.5
 
@@ -162,15 +162,16 @@ class _Run:
         return options[0][1], max(forecasts, key=lambda forecast: forecast[0])[1]
 
     def _contender(self, build: Build, latency_s: float, structures: StructureSearch) -> Contender:
-        return contender(self._stage, build, structures.layout_of(build.alternative), latency_s, structures.roots)
+        layout = structures.layout_of(build.alternative)
+        return contender(self._stage, self._session.target, build, layout, latency_s, structures.roots)
 
     def _rivals(self, base: Contender, structures: StructureSearch) -> list[Contender]:
         """Return contenders with the next best structures, as far as there is time to tune them too."""
         found: list[Contender] = []
         if not self._session.target.has_profiler or self._budget.exhausted:
             return found
-        worth = sum(task.tunable is not None and (task.share or 0.0) >= SMALLEST_SHARE for task in base.tasks)
-        needed_s = self._reserve_s(worth) + _RIVAL_BUILDS * self._stage.build_seconds + _ROUND_S * worth
+        worth = sum(map(is_worth_searching, base.tasks))
+        needed_s = self._reserve_s(worth) + _RIVAL_BUILDS * self._stage.build_seconds + _TYPICAL_ROUND_S * worth
         for alternative in structures.rivals(base.build.alternative)[:_MOST_RIVALS]:
             if self._budget.remaining_s < needed_s:
                 break

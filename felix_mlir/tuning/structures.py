@@ -29,7 +29,6 @@ from felix_mlir.sketches import (
     chosen_sketches,
     estimated_s,
     estimated_sum,
-    launches_by_root,
     plans,
     read_roots,
     rewrite_script,
@@ -157,6 +156,7 @@ class StructureSearch:
 
     @property
     def roots(self) -> list[RootOp]:
+        """The root ops of the model, those without sketches among them."""
         return [option.root for option in self._options]
 
     def rivals(self, base: Alternative) -> list[Alternative]:
@@ -195,6 +195,7 @@ class StructureSearch:
         return sum(self._seconds[layout].get(choice, inf) for choice in plan.items())
 
     def layout_of(self, alternative: Alternative) -> Layout:
+        """Return the layout of the plan that an alternative was made of."""
         return self._plan_of(alternative)[0]
 
     def mixed(self, sources: Mapping[str, Alternative]) -> Alternative:
@@ -302,12 +303,8 @@ class StructureSearch:
 
     def _taken(self, build: Build, latency_s: float) -> dict[str, float]:
         """Return the seconds of a run of the model that each root op takes."""
-        profile = self._stage.profile(build.vmfb)
-        parts = launches_by_root(build.flow, [option.root for option in self._options])
-        return {
-            id_: latency_s * sum(part * profile.share([export]) for export, part in of_root.items())
-            for id_, of_root in parts.items()
-        }
+        launches = self._stage.launch_seconds(build, latency_s, self.roots, self._stage.profile(build.vmfb))
+        return {id_: sum(of_op.values()) for id_, of_op in launches.items()}
 
     def _record(self, layout: Layout, id_: str, name: str, status: Status, seconds: float | None, message: str) -> None:
         self._session.record(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from felix_mlir.errors import WorkError
 from felix_mlir.report import TaskRow
 from felix_mlir.search import SEARCHERS, EvolutionarySearcher, Searcher, SearchProblem, UnsearchableError, next_task
+from felix_mlir.tasks import Task
 from felix_mlir.tuning.contest import Contest
 from felix_mlir.tuning.decision import Choice
 from felix_mlir.tuning.programs import search_seed
@@ -18,7 +19,12 @@ _ROUND = 16
 _ROUND_S = 20.0
 _SMALLEST_ROUND = 4
 # Tasks that take less of the model's time cannot move it beyond the noise.
-SMALLEST_SHARE = 0.005
+_SMALLEST_SHARE = 0.005
+
+
+def is_worth_searching(task: Task) -> bool:
+    """Whether other tile sizes of a task can make the model faster."""
+    return task.tunable is not None and (task.share or 0.0) >= _SMALLEST_SHARE
 
 
 class TaskSearch:
@@ -38,8 +44,8 @@ class TaskSearch:
         for task in contest.tasks:
             if task.tunable is None:
                 continue
-            if (task.share or 0.0) < SMALLEST_SHARE:
-                self.skipped[task.id] = f"its share of the run time is below {SMALLEST_SHARE:.1%}"
+            if not is_worth_searching(task):
+                self.skipped[task.id] = f"its share of the run time is below {_SMALLEST_SHARE:.1%}"
                 continue
             folder = request.workspace.work / "tasks" / task.id
             seed = search_seed(request.options.seed, task.id)
@@ -63,7 +69,7 @@ class TaskSearch:
             tuner = running[index]
             if not tuner.is_prepared:
                 # Now it is known how long a candidate takes: another task may promise more for its time.
-                self._is_ready(tuner)
+                self._prepare(tuner)
                 continue
             count = max(_SMALLEST_ROUND, min(_ROUND, int(_ROUND_S / tuner.progress.candidate_s)))
             limit = self._budget.remaining_trials
@@ -76,7 +82,9 @@ class TaskSearch:
         """Decide the tasks of which candidates were measured, in this run or before, if they can still win."""
         choices: dict[str, Choice] = {}
         for tuner in self._in_play():
-            if tuner.counts and self._is_ready(tuner):
+            if tuner.counts and not tuner.is_prepared:
+                self._prepare(tuner)
+            if tuner.counts and tuner.is_prepared:
                 self._progress.stage(f"timing the finalists of {tuner.task.kind} {tuner.task.id} beside the default")
                 choices[tuner.task.id] = tuner.choose()
                 self._request.checkpoint()
@@ -86,17 +94,14 @@ class TaskSearch:
         in_play = self._contest.in_play({id_: tuner.progress for id_, tuner in self.tuners.items()})
         return [tuner for id_, tuner in self.tuners.items() if id_ in in_play]
 
-    def _is_ready(self, tuner: TaskTuner) -> bool:
-        """Time a task's default alone, if that was not done yet; one that fails is not searched."""
-        if not tuner.is_prepared:
-            self._progress.stage(f"timing {tuner.task.kind} {tuner.task.id} by itself")
-            try:
-                tuner.prepare()
-            except WorkError as error:
-                self.skipped[tuner.task.id] = f"its default fails alone: {error}"
-                del self.tuners[tuner.task.id]
-                return False
-        return True
+    def _prepare(self, tuner: TaskTuner) -> None:
+        """Time a task's default alone; one that fails is not searched."""
+        self._progress.stage(f"timing {tuner.task.kind} {tuner.task.id} by itself")
+        try:
+            tuner.prepare()
+        except WorkError as error:
+            self.skipped[tuner.task.id] = f"its default fails alone: {error}"
+            del self.tuners[tuner.task.id]
 
     def _searcher(self, problem: SearchProblem, seed: int) -> Searcher:
         try:

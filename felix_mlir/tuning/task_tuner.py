@@ -99,10 +99,8 @@ class TaskTuner:
     def prepare(self) -> None:
         """Build and time the isolated default, keep its outputs as the reference, and learn from earlier records.
 
-        Nothing happens the second time. Raises WorkError when the default itself fails.
+        Raises WorkError when the default itself fails.
         """
-        if self.is_prepared:
-            return
         with self._searching():
             problem = search_problem(self.task.id, self._tunable, self._session.cost_model)
             self._searcher = self._factory(problem, self._seed)

@@ -14,7 +14,7 @@ from felix_mlir.options import TuneOptions
 from felix_mlir.report import SilentProgress
 from felix_mlir.target import Target, device_names, measuring_devices, parse_target
 from felix_mlir.tasks import extract_tasks
-from felix_mlir.tuning import run, run_tuning, session, structures
+from felix_mlir.tuning import model_stage, run, run_tuning, session, structures
 
 
 def test_a_device_has_a_worker_of_its_own_and_tasks_are_timed_alone_without_a_profiler(tmp_path, monkeypatch):
@@ -24,6 +24,11 @@ def test_a_device_has_a_worker_of_its_own_and_tasks_are_timed_alone_without_a_pr
     # There is one processor; two workers on it stand for two devices.
     monkeypatch.setattr(session, "measuring_devices", lambda target: (target.device,) * 2)
     monkeypatch.setattr(Target, "has_profiler", False)
+
+    def refuse(*_):
+        raise AssertionError("the driver has no profiler")
+
+    monkeypatch.setattr(model_stage, "profile_dispatches", refuse)
     used: list[Runner] = []
     measure = Runner.measure
 
