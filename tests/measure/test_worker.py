@@ -150,6 +150,17 @@ def test_what_a_library_prints_stays_out_of_the_protocol():
     assert "native" in done.stderr
 
 
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="Linux's policies")
+def test_only_the_thread_that_waits_gives_way_to_the_threads_that_work():
+    policies = "{int(i): os.sched_getscheduler(int(i)) for i in os.listdir('/proc/self/task')}"
+    body = f"return [os.getpid(), list({policies}.items())]"
+    command = [sys.executable, "-P", "-c", WITH_RUN_JOB.format(body=body), worker.__file__]
+    done = subprocess.run(command, input='{"id": 1}\n', capture_output=True, text=True, timeout=60, check=True)
+    waiting, policies = json.loads(done.stdout.splitlines()[1])["results"]
+    assert {id_: policy == os.SCHED_BATCH for id_, policy in policies} == {id_: id_ == waiting for id_, _ in policies}
+    assert len(policies) > 2
+
+
 def test_a_worker_whose_parent_was_killed_ends_even_if_it_hangs(start_python, is_gone):
     body = "os.write(answers, b'hanging\\n'); time.sleep(600)"
     hanging = WITH_RUN_JOB.replace("import importlib", "answers = __import__('os').dup(1)\nimport importlib")
