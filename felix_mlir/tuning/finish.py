@@ -16,7 +16,7 @@ from felix_mlir.tuning.model_stage import Build, ModelStage
 from felix_mlir.tuning.session import Session, failure
 
 _PAIRS = 21
-FINAL_S = 1.0
+_SECONDS = 1.0
 # In the model a tuned dispatch must not be slower than this part of its default.
 _IN_MODEL_TOLERANCE = 1.02
 
@@ -78,10 +78,13 @@ class Finish:
         self.drop(kept, slower)
         return self._build_with(base, tasks, kept)[0], kept
 
-    def compare(self, default: Build, fastest: Build, tuned: Build | None, choices: Mapping[str, Choice]) -> Outcome:
+    def compare(
+        self, default: Build, fastest: Build, fastest_s: float, tuned: Build | None, choices: Mapping[str, Choice]
+    ) -> Outcome:
         """Time default, fastest alternative and tuned model in turn; keep the fastest beyond the noise.
 
-        Raises WorkError when the default, which ran before, fails alone.
+        A run of the fastest alternative takes `fastest_s`. Raises WorkError when the default, which ran before,
+        fails alone.
         """
         self._session.progress.stage("comparing the result with the default")
         builds = {"default": default}
@@ -90,7 +93,7 @@ class Finish:
         if tuned is not None:
             builds["tuned"] = tuned
             if "alternative" in builds and self._stage.is_slow:
-                del builds[self._slower(fastest, tuned)]
+                del builds[self._slower(fastest, tuned, fastest_s)]
         while True:
             measurements = self._compare([b.vmfb for b in builds.values()])
             measured = dict(zip(builds, measurements, strict=True))
@@ -112,12 +115,19 @@ class Finish:
                 winner = name if comparison.verdict is Verdict.FASTER else winner
         return Outcome(winner, builds[winner], choices, measured)
 
-    def _slower(self, alternative: Build, tuned: Build) -> str:
-        """Return which of two builds that are faster than a slow default need not be compared with it."""
-        vmfbs = [alternative.vmfb, tuned.vmfb]
-        latencies = [self._stage.run(vmfb).latency_s for vmfb in vmfbs]
-        slowest_s = max((latency for latency in latencies if latency is not None), default=None)
-        before, after = self._stage.interleave(vmfbs, _PAIRS, FINAL_S, slowest_s)
+    def compare_seconds(self, fastest_s: float) -> float:
+        """Return about how long `compare` takes if a run of the fastest alternative takes `fastest_s`."""
+        if not self._stage.is_slow:
+            return self._stage.interleave_seconds(3, _PAIRS, _SECONDS)
+        without_default_s = self._stage.interleave_seconds(2, _PAIRS, _SECONDS, fastest_s)
+        return without_default_s + self._stage.interleave_seconds(1, _PAIRS, _SECONDS)
+
+    def _slower(self, alternative: Build, tuned: Build, latency_s: float) -> str:
+        """Return which of two builds that are faster than a slow default need not be compared with it.
+
+        A run of either takes about `latency_s`.
+        """
+        before, after = self._stage.interleave([alternative.vmfb, tuned.vmfb], _PAIRS, _SECONDS, latency_s)
         for name, measurement in (("tuned", after), ("alternative", before)):
             if measurement.status is not Status.OK:
                 self._notes.append(f"the {name} model is not used: {failure(measurement)}")
@@ -128,7 +138,7 @@ class Finish:
         """Time builds in turn, the default first; alone, it is only seen to work."""
         if len(vmfbs) == 1:
             return (self._stage.run(vmfbs[0]),)
-        return self._stage.interleave(vmfbs, _PAIRS, FINAL_S)
+        return self._stage.interleave(vmfbs, _PAIRS, _SECONDS)
 
     def compile_tuned(
         self, base: Build, tasks: Sequence[Task], choices: Mapping[str, AnyChoice]

@@ -210,22 +210,28 @@ class ModelStage:
         """
         programs = [self.program(vmfb) for vmfb in vmfbs]
         slowest_s = slowest_s or self.default_latency_s
-        rounds = _SLOW_MODEL_PAIRS
-        if slowest_s <= _SLOW_DEFAULT_S:
-            rounds = max(MIN_PAIRS, min(pairs, int(_LONGEST_S / (len(programs) * slowest_s))))
+        rounds = _rounds(len(programs), pairs, slowest_s)
         timeout_s = _RUN_TIMEOUT_S + 10 * rounds * len(programs) * slowest_s
         return self._session.runner.measure_interleaved(programs, Timing(seconds, rounds), timeout_s)
 
-    def interleave_seconds(self, programs: int, seconds: float) -> float:
-        """Return about how long `interleave` takes."""
-        if self.is_slow:  # What it is compared with is faster, or would not be.
-            return 1.2 * _SLOW_MODEL_PAIRS * self.default_latency_s
-        return programs * max(1.5 * seconds, (MIN_PAIRS + 3) * self.default_latency_s)
+    def interleave_seconds(self, programs: int, pairs: int, seconds: float, slowest_s: float | None = None) -> float:
+        """Return about how long `interleave` takes at most."""
+        slowest_s = slowest_s or self.default_latency_s
+        rounds = _rounds(programs, pairs, slowest_s)
+        # Checking, warming up and calibrating take some runs more; a very slow one's first run is a sample.
+        return programs * max(1.5 * seconds, (rounds + (0 if rounds < MIN_PAIRS else 3)) * slowest_s)
 
     @property
     def is_slow(self) -> bool:
         """Whether a run of the default takes so long that only large gains can be told from noise in a few runs."""
         return self.default_latency_s > _SLOW_DEFAULT_S
+
+
+def _rounds(programs: int, pairs: int, slowest_s: float) -> int:
+    """Return how often each of so many builds is timed in turn if a run of the slowest takes `slowest_s`."""
+    if slowest_s > _SLOW_DEFAULT_S:
+        return _SLOW_MODEL_PAIRS
+    return max(MIN_PAIRS, min(pairs, int(_LONGEST_S / (programs * slowest_s))))
 
 
 def model_tolerance(types: Sequence[np.dtype]) -> float:

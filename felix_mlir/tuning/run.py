@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from felix_mlir.tuning.alternatives import AlternativeResult, Alternatives
 from felix_mlir.tuning.budget import Budget
 from felix_mlir.tuning.contest import Contender, Contest, contender
 from felix_mlir.tuning.decision import Choice
-from felix_mlir.tuning.finish import FINAL_S, Finish, Outcome
+from felix_mlir.tuning.finish import Finish, Outcome
 from felix_mlir.tuning.model_stage import Build, ModelStage
 from felix_mlir.tuning.no_measure import UnmeasuredRun
 from felix_mlir.tuning.request import RunRequest
@@ -124,23 +124,30 @@ class _Run:
         structures = StructureSearch(self._stage, default, self._session, self._budget, self._notes)
         trials = Alternatives(self._stage, default, self._session, self._budget)
         alternatives = trials.try_all([DEFAULT, *structures.find()], _STRUCTURES_SHARE)
-        fastest = max(alternatives, key=lambda result: result.ratio or 0.0).alternative
-        alternatives += trials.try_all(variants(fastest)[1:])
+        structure = max(alternatives, key=lambda result: result.ratio or 0.0).alternative
+        alternatives += trials.try_all(variants(structure)[1:])
         self._request.checkpoint()
         fastest, base = self._choose_base(alternatives, structures)
-        contest = Contest([base, *self._rivals(base, structures)])
+        finish = Finish(self._stage, self._session, self._notes)
+
+        def reserve_s(tasks: int) -> float:
+            """Seconds to keep for what follows the search: choosing, building, and the final comparison."""
+            # Builds were timed while as many ran as there are cores; those to come run alone, at most about twice.
+            after_s = self._stage.build_seconds + finish.compare_seconds(fastest.latency_s)
+            return _CHOICE_S_PER_TASK * tasks + after_s
+
+        contest = Contest([base, *self._rivals(base, structures, reserve_s)])
         search = TaskSearch(self._request, contest, self._stage.default_latency_s, self._notes)
-        search.run(self._reserve_s)
+        search.run(reserve_s)
         choices = search.choose()
         build, tasks = self._settle(contest, choices, structures)
-        finish = Finish(self._stage, self._session, self._notes)
         tuned, choices = finish.build_tuned(build, tasks, choices)
-        outcome = finish.compare(default, fastest, tuned, choices)
+        outcome = finish.compare(default, fastest.build, fastest.latency_s, tuned, choices)
         return self._write(outcome, alternatives, structures, tasks, search)
 
     def _choose_base(
         self, alternatives: Sequence[AlternativeResult], structures: StructureSearch
-    ) -> tuple[Build, Contender]:
+    ) -> tuple[Contender, Contender]:
         """Return the fastest alternative, and the one whose dispatches are worth tuning.
 
         They differ where the fastest packs its operands and leaves little to tune: what counts for the second is
@@ -152,26 +159,27 @@ class _Run:
         plain = next(result for result in ranked if not result.alternative.packs)
         if (fastest.ratio or 0.0) < _SMALLEST_GAIN:
             fastest = plain = alternatives[0]
-        options = [(result, self._ready(result.alternative)) for result in dict.fromkeys((fastest, plain))]
-        forecasts: list[tuple[float, Contender]] = []
-        for result, build in options:
-            ratio = result.ratio or 1.0
-            base = self._contender(build, self._stage.default_latency_s / ratio, structures)
-            tunable = sum(task.share or 0.0 for task in base.tasks if task.tunable is not None)
-            forecasts.append((ratio / (1 - tunable * (1 - 1 / _TYPICAL_GAIN)), base))
-        return options[0][1], max(forecasts, key=lambda forecast: forecast[0])[1]
+        options = [
+            self._contender(
+                self._ready(result.alternative), self._stage.default_latency_s / (result.ratio or 1.0), structures
+            )
+            for result in dict.fromkeys((fastest, plain))
+        ]
+        return options[0], min(options, key=_forecast_s)
 
     def _contender(self, build: Build, latency_s: float, structures: StructureSearch) -> Contender:
         layout = structures.layout_of(build.alternative)
         return contender(self._stage, self._session.target, build, layout, latency_s, structures.roots)
 
-    def _rivals(self, base: Contender, structures: StructureSearch) -> list[Contender]:
+    def _rivals(
+        self, base: Contender, structures: StructureSearch, reserve_s: Callable[[int], float]
+    ) -> list[Contender]:
         """Return contenders with the next best structures, as far as there is time to tune them too."""
         found: list[Contender] = []
         if not self._session.target.has_profiler or self._budget.exhausted:
             return found
         worth = sum(map(is_worth_searching, base.tasks))
-        needed_s = self._reserve_s(worth) + _RIVAL_BUILDS * self._stage.build_seconds + _TYPICAL_ROUND_S * worth
+        needed_s = reserve_s(worth) + _RIVAL_BUILDS * self._stage.build_seconds + _TYPICAL_ROUND_S * worth
         for alternative in structures.rivals(base.build.alternative)[:_MOST_RIVALS]:
             if self._budget.remaining_s < needed_s:
                 break
@@ -216,12 +224,6 @@ class _Run:
                 raise WorkError(f"compiling the model: {outcome.failure}")
         return build
 
-    def _reserve_s(self, tasks: int) -> float:
-        """Seconds to keep for what follows the search: choosing, building, and the final comparison."""
-        comparison_s = self._stage.interleave_seconds(3, FINAL_S)
-        # Builds were timed while as many ran as there are cores; those to come run alone, at most about twice.
-        return _CHOICE_S_PER_TASK * tasks + self._stage.build_seconds + comparison_s
-
     def _write(
         self,
         outcome: Outcome,
@@ -253,3 +255,9 @@ class _Run:
         )
         workspace.save_state()
         return report
+
+
+def _forecast_s(contender: Contender) -> float:
+    """Return what a run is expected to take when what is tunable has had a typical gain."""
+    tunable = sum(task.share or 0.0 for task in contender.tasks if task.tunable is not None)
+    return contender.latency_s * (1 - tunable * (1 - 1 / _TYPICAL_GAIN))

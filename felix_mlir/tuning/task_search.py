@@ -59,7 +59,8 @@ class TaskSearch:
         """
         while self.tuners and not self._budget.exhausted:
             begun = sum(1 for tuner in self.tuners.values() if tuner.counts)
-            if self._budget.remaining_s <= reserve_s(begun + 1):
+            spare_s = self._budget.remaining_s - reserve_s(begun + 1)
+            if spare_s <= 0:
                 return
             running = self._in_play()
             index = next_task([tuner.progress for tuner in running])
@@ -71,7 +72,8 @@ class TaskSearch:
                 # Now it is known how long a candidate takes: another task may promise more for its time.
                 self._prepare(tuner)
                 continue
-            count = max(_SMALLEST_ROUND, min(_ROUND, int(_ROUND_S / tuner.progress.candidate_s)))
+            round_s = min(_ROUND_S, spare_s)
+            count = max(_SMALLEST_ROUND, min(_ROUND, int(round_s / tuner.progress.candidate_s)))
             limit = self._budget.remaining_trials
             tuner.run_round(count if limit is None else min(count, limit))
             self._count()

@@ -34,9 +34,6 @@ class SlowStage:
             return Measurement(Status.CRASH, (), "it crashed", None, "", False, "run it")
         return Measurement(Status.OK, (seconds,) * count, "", 0.0, "", False, "")
 
-    def run(self, vmfb: Path) -> Measurement:
-        return self._measured(vmfb, 1)
-
     def interleave(self, vmfbs, pairs, seconds, slowest_s=None) -> tuple[Measurement, ...]:
         self.runs.append(tuple(vmfb.name for vmfb in vmfbs))
         return tuple(self._measured(vmfb, 2 if slowest_s is None else pairs) for vmfb in vmfbs)
@@ -56,7 +53,7 @@ class SlowStage:
 def test_the_faster_of_two_is_compared_with_a_slow_default(seconds, winner):
     stage, notes = SlowStage(seconds), []
     finish = Finish(stage, SimpleNamespace(progress=SilentProgress()), notes)
-    outcome = finish.compare(build("default"), build("alternative"), build("tuned"), {})
+    outcome = finish.compare(build("default"), build("alternative"), 2.0, build("tuned"), {})
     assert outcome.winner == winner
     assert len(outcome.measured) == 2 and len(outcome.measured["default"].samples) == 2
     assert sum("default" in names for names in stage.runs) == 1
