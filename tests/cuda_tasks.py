@@ -42,8 +42,9 @@ def narrow_matmul(m: int, n: int, k: int, element: str = "f16") -> str:
     return _NARROW.format(m=m, n=n, k=k, element=element)
 
 
+# There is no template for the pipeline that copies on buffers.
 CUDA_KINDS = {
-    **KINDS,
+    **{kind: mlir for kind, mlir in KINDS.items() if kind != "copy_on_buffers"},
     "narrow_matmul": narrow_matmul(64, 96, 128),
     "narrow_matmul_odd": narrow_matmul(197, 96, 128),
     "narrow_matmul_bf16": narrow_matmul(128, 64, 64, "bf16"),

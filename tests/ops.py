@@ -25,6 +25,17 @@ def strided_1x1(channels_in: int, channels_out: int) -> str:
     return named("conv_2d_nchw_fchw", shapes, (1, channels_out, 28, 28), window(2, 2))
 
 
+# The inside of a padded buffer is copied by an op on buffers.
+PADDED = """
+func.func @main(%x: tensor<48x28x50xf32>) -> tensor<48x30x53xf32> {
+  %zero = arith.constant 0.0 : f32
+  %padded = tensor.pad %x low[0, 1, 1] high[0, 1, 2] {
+  ^bb0(%i: index, %j: index, %k: index):
+    tensor.yield %zero : f32
+  } : tensor<48x28x50xf32> to tensor<48x30x53xf32>
+  return %padded : tensor<48x30x53xf32>
+}
+"""
 SOFTMAX = softmax(12, 50, 50)
 LAYER_NORM = centred_rows(50, 768)
 
@@ -64,6 +75,7 @@ KINDS: dict[str, str] = {
     "layer_norm": LAYER_NORM,
     "elementwise": biased_exp(197, 1000),
     "transpose": transpose(197, 100),
+    "copy_on_buffers": PADDED,
     "matmul_f16": matmul(64, 96, 128, element="f16"),
 }
 

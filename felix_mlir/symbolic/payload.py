@@ -41,6 +41,9 @@ def payload(configured: Path | str, knobs: Sequence[str] = ()) -> str:
         for number, op in enumerate(compute_ops(function)):
             op.attributes[OP] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
             op.attributes[COPY] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0)
+        for op in compute_ops(function):
+            if not op.results:
+                _to_tensors(op)
         _loads_to_arguments(function)
         _stores_to_results(function)
         _remove_dead(function)
@@ -60,6 +63,28 @@ def payload(configured: Path | str, knobs: Sequence[str] = ()) -> str:
 
 def _block(function: ir.Operation) -> ir.Block:
     return function.regions[0].blocks[0]
+
+
+def _to_tensors(op: ir.Operation) -> None:
+    """Let an op on buffers, such as a copy into a part of one, load and store them as those on tensors do."""
+    body = op.regions[0].blocks[0]
+    *inputs, output = [ir.MemRefType(operand.type) for operand in op.operands]
+    if any(body.arguments[len(inputs)].uses):
+        raise UnsupportedDispatchError("it updates a buffer in place")
+    types = [ir.RankedTensorType.get(buffer.shape, buffer.element_type) for buffer in (*inputs, output)]
+    with ir.InsertionPoint(op):
+        loaded = [
+            ir.Operation.create(_LOAD, results=[type_], operands=[buffer]).result
+            for type_, buffer in zip(types[:-1], op.operands, strict=False)
+        ]
+        empty = ir.Operation.create("tensor.empty", results=[types[-1]]).result
+        attributes = {name: op.attributes[name] for name in op.attributes}
+        on_tensors = ir.Operation.create(
+            op.name, results=[types[-1]], operands=[*loaded, empty], attributes=attributes, regions=1
+        )
+        body.append_to(on_tensors.regions[0])
+        ir.Operation.create(_STORE, operands=[on_tensors.result, op.operands[-1]])
+    op.erase()
 
 
 def _loads_to_arguments(function: ir.Operation) -> None:

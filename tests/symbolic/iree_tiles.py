@@ -12,7 +12,8 @@ from felix_mlir.schedule import ScheduleTemplate, TileLevel, configured_function
 from felix_mlir.schedule.dispatch import compute_ops, walk
 from felix_mlir.symbolic.tags import OP
 
-# As in addMultiTilingExpertPassPipeline and addConvTileAndDecomposeExpertPassPipeline, without what does not tile.
+# As in addMultiTilingExpertPassPipeline, addConvTileAndDecomposeExpertPassPipeline and
+# addCPUBufferOpsTileAndVectorizePipeline, without what does not tile.
 _FUSE = "iree-llvmcpu-tile-and-fuse-producer-consumer{{tiling-level={level} {options}}}"
 _ROOT = "anchor-on-root-op=true only-fuse-producer-input-operands={inputs}"
 _DISTRIBUTE = [
@@ -37,7 +38,9 @@ def iree_tiles(template: ScheduleTemplate, configured: Path, values: dict[str, i
         is_multi = template.name == "DoubleTilingExpert"
         passes = list(_DISTRIBUTE)
         for level in levels:
-            if level in (TileLevel.CACHE_PARALLEL, TileLevel.VECTOR_COMMON_PARALLEL):
+            if level is TileLevel.VECTOR_COMMON_PARALLEL and template.name == "BufferOpsTileAndVectorize":
+                passes.append(f"iree-llvmcpu-tile{{tiling-level={level} skip-root-op=false}}")
+            elif level in (TileLevel.CACHE_PARALLEL, TileLevel.VECTOR_COMMON_PARALLEL):
                 passes.append(_FUSE.format(level=level, options=_ROOT.format(inputs="false")))
             elif level in (TileLevel.CACHE_REDUCTION, TileLevel.VECTOR_REDUCTION):
                 passes.append(_FUSE.format(level=level, options=_ROOT.format(inputs="true")))

@@ -10,6 +10,7 @@ from torch_mlir import ir as torch_ir
 from torch_mlir.dialects.transform import interpreter
 
 from felix_mlir.compiler.process import tool_path
+from felix_mlir.schedule import UnsupportedDispatchError
 from felix_mlir.symbolic import payload, read_nest, structure_of, structures, tile, tile_symbolically, tuning_script
 
 KNOB_LINES = 'transform.tune.knob<"'
@@ -36,6 +37,15 @@ def test_script_and_payload_parse_with_stock_mlir(drawn, kind):
         torch_parse(some)
         assert some.count(KNOB_LINES) == len(rest)
         torch_parse(payload(found.task.configured))
+
+
+def test_an_op_that_updates_a_buffer_in_place_is_refused(drawn):
+    [found] = drawn("copy_on_buffers", 1)
+    copy = found.task.configured.read_text()
+    update = copy.replace("linalg.yield %in : f32", "%sum = arith.addf %in, %out : f32\n linalg.yield %sum : f32")
+    assert update != copy
+    with pytest.raises(UnsupportedDispatchError, match="in place"):
+        payload(update)
 
 
 @pytest.mark.parametrize("kind", ["matmul", "conv2d_nchw", "softmax"])
