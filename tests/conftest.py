@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
@@ -20,6 +21,9 @@ settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
 
+
+# A shell that runs tests in the background ignores Ctrl-C for them, and so would the processes they interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _LONGEST = ("tuning", "cli", "schedule")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TypeVar
 
 from felix_mlir.apply import build_model, tuned_task
@@ -95,7 +94,7 @@ class Finish:
             if "alternative" in builds and self._stage.is_slow:
                 del builds[self._slower(fastest, tuned, fastest_s)]
         while True:
-            measurements = self._compare([b.vmfb for b in builds.values()])
+            measurements = self._stage.interleave([b.vmfb for b in builds.values()], _PAIRS, _SECONDS)
             measured = dict(zip(builds, measurements, strict=True))
             if measured["default"].status is Status.OK:
                 break
@@ -134,12 +133,6 @@ class Finish:
                 return name
         return "alternative" if compare(before.samples, after.samples).verdict is Verdict.FASTER else "tuned"
 
-    def _compare(self, vmfbs: Sequence[Path]) -> tuple[Measurement, ...]:
-        """Time builds in turn, the default first; alone, it is only seen to work."""
-        if len(vmfbs) == 1:
-            return (self._stage.run(vmfbs[0]),)
-        return self._stage.interleave(vmfbs, _PAIRS, _SECONDS)
-
     def compile_tuned(
         self, base: Build, tasks: Sequence[Task], choices: Mapping[str, AnyChoice]
     ) -> tuple[Build | None, dict[str, AnyChoice]]:
@@ -165,7 +158,7 @@ class Finish:
         if tuned is None:
             return None, lost
         measurement = self._stage.run(tuned.vmfb)
-        if measurement.status is not Status.OK:
+        if measurement.latency_s is None:  # One that is only unsteady is compared with the others in turn.
             self._notes.append(f"the model with tuned tasks is not used: {failure(measurement)}")
             return None, {}
         return tuned, {}

@@ -58,3 +58,17 @@ def test_the_faster_of_two_is_compared_with_a_slow_default(seconds, winner):
     assert len(outcome.measured) == 2 and len(outcome.measured["default"].samples) == 2
     assert sum("default" in names for names in stage.runs) == 1
     assert ["it crashed" in note for note in notes] == [True] * (3 - len(seconds))
+
+
+def test_an_unsteady_machine_fails_nobody():
+    """Samples that spread say nothing against a build: they are there to see that it works."""
+    stage = SlowStage({"default": 9.0, "tuned": 2.0})
+    stage.run = lambda _: Measurement(Status.UNSTABLE, (1.0, 2.0, 3.0), "they spread", 0.0, "", False, "run it")
+    notes: list[str] = []
+    target = SimpleNamespace(has_profiler=False)
+    finish = Finish(stage, SimpleNamespace(progress=SilentProgress(), target=target), notes)
+    finish._compile_with = lambda *_: (build("tuned"), {})
+    tuned, _ = finish.build_tuned(build("default"), [], {})
+    assert finish.compare(build("default"), build("default"), 9.0, tuned, {}).winner == "tuned"
+    assert finish.compare(build("default"), build("default"), 9.0, None, {}).winner == "default"
+    assert not notes
