@@ -77,5 +77,7 @@ def program(device: worker.Device, entry: dict[str, Any]) -> worker.Program | To
 if __name__ == "__main__":
     torch.set_num_threads(parse_target("cpu").cores)
     torch.set_grad_enabled(False)
+    # It starts its threads for its first loop: now, since later they would inherit the policy of the worker's own.
+    torch.ones(1 << 20).exp_()
     worker.Program, worker.Timer = program, SteadyTimer
     worker.main()

@@ -16,11 +16,11 @@ from felix_mlir.cost.inputs import NestInputs, concatenate, nest_inputs
 from felix_mlir.cost.layout import Layout
 from felix_mlir.cost.machine import AnyMachine
 from felix_mlir.features import Program, UnsupportedExpressionError, UnsupportedNestError, derive_features
-from felix_mlir.schedule import GpuTemplate, ScheduleTemplate
+from felix_mlir.schedule import GpuTemplate, ScheduleTemplate, UnsupportedDispatchError
 from felix_mlir.symbolic import ReadError, Structure, TilingError, read_nest, structure_of, tile_symbolically
 
 # What deriving and compiling features raises where there are none.
-NO_FEATURES = (TilingError, ReadError, UnsupportedNestError, UnsupportedExpressionError)
+NO_FEATURES = (UnsupportedDispatchError, TilingError, ReadError, UnsupportedNestError, UnsupportedExpressionError)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ OVERRIDE = "FELIX_MLIR_RATES"
 ELEMENT_TYPES = ("f64", "f32", "f16", "bf16", "i8", "i32")
 
 # Part of the cache's key: count it up when what is measured, or how, changes.
-_SCHEMA = 1
+_SCHEMA = 2
 _PROBE = Path(__file__).with_name("rates_probe.py")
 _PROBE_TIMEOUT_S = 20.0
 _BUILD_TIMEOUT_S = 60.0

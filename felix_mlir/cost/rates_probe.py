@@ -21,8 +21,10 @@ import torch
 ROUNDS = 5
 # A look repeats its call for this many seconds, and takes one call at least.
 LOOK_S = 10e-3
-# Sides of the square matrices multiplied; the large ones only where the small ones take no longer than SLOW_S.
+# Sides of the square matrices multiplied, and of what is convolved with what; the large matrices, or as many channels,
+# only where the small ones take no longer than SLOW_S.
 SMALL, LARGE = 256, 512
+IMAGE, WINDOW = 28, 3
 SLOW_S = 5e-3
 # Bytes one call streams from L1, again and again, so that the call itself does not count.
 AGAIN_BYTES = 8 << 20
@@ -49,10 +51,11 @@ def main(cores: int, l1: int, l2: int, l3: int, memory: int) -> None:
         best = _best(calls)
 
     flops = {name: count / best[name] for name, (count, _) in products.items()}
-    # Where torch has no product: what is not f32 can be widened to it, and bytes have more lanes than floats. It
-    # multiplies i32 one by one, which says nothing of the machine: as many lanes as f32.
-    f32 = flops["f32"]
-    flops = {"f64": f32, "f16": f32, "bf16": f32, "i8": 2 * f32, "i32": f32} | flops
+    f32 = max(flops.pop("f32"), flops.pop("f32 convolution", 0.0))
+    # Where torch has no product of a type, or a slow one: f64 has half as many lanes, what is narrower than f32 can be
+    # widened to it, and bytes have more lanes than floats. It multiplies i32 one by one: as many lanes as f32.
+    least = {"f64": f32 / 2, "f32": f32, "f16": f32, "bf16": f32, "i8": 2 * f32, "i32": f32}
+    flops = {name: max(rate, flops.get(name, 0.0)) for name, rate in least.items()}
 
     # Without the cost of the call, but what is left of two nearly equal times would be noise.
     rates = {"memory": memory / best["memory"], "l3": l3 / best["l3"]}
@@ -70,6 +73,7 @@ def _products() -> dict[str, tuple[int, Call] | None]:
     return {
         "f64": _product(torch.mm, torch.float64),
         "f32": _product(torch.mm, torch.float32),
+        "f32 convolution": _sized(_convolution),
         "f16": _product(torch.mm, torch.float16),
         "bf16": _product(torch.mm, torch.bfloat16),
         "i8": _product(getattr(torch, "_int_mm", None), torch.int8),
@@ -81,16 +85,33 @@ def _product(multiply: Callable[[Any, Any], Any] | None, dtype: torch.dtype) -> 
     if multiply is None:
         return None
 
-    def call(side: int) -> Call:
+    def product(side: int) -> tuple[int, Call]:
         matrix = torch.ones(side, side).to(dtype)
-        return lambda: multiply(matrix, matrix)
+        return 2 * side**3, lambda: multiply(matrix, matrix)
 
-    small, large = call(SMALL), call(LARGE)
+    return _sized(product)
+
+
+def _convolution(side: int) -> tuple[int, Call]:
+    """A convolution of about as many FLOP as a product of this side.
+
+    The library behind torch's f32 products leaves half of the vector lanes of other makers' processors idle; the one
+    behind its convolutions does not.
+    """
+    channels = side // 4
+    image = torch.ones(1, channels, IMAGE + WINDOW - 1, IMAGE + WINDOW - 1)
+    window = torch.ones(channels, channels, WINDOW, WINDOW)
+    return 2 * (channels * IMAGE * WINDOW) ** 2, lambda: torch.nn.functional.conv2d(image, window)
+
+
+def _sized(make: Callable[[int], tuple[int, Call]]) -> tuple[int, Call] | None:
+    """The large one where the small one is fast enough; None if torch cannot run it here."""
+    small = make(SMALL)
     try:
-        small()  # Prepares the kernel, which takes longer than running it.
+        small[1]()  # Prepares the kernel, which takes longer than running it.
     except RuntimeError:
         return None
-    return (2 * LARGE**3, large) if _look(small) <= SLOW_S else (2 * SMALL**3, small)
+    return make(LARGE) if _look(small[1]) <= SLOW_S else small
 
 
 def _sum_again(data: torch.Tensor, times: int) -> Call:

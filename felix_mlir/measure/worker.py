@@ -325,7 +325,7 @@ def _wake_without_displacing() -> None:
     The wait of IREE 3.13 for a semaphore spins until the waking thread has left its callback (iree/async/semaphore.c).
     Woken on that thread's own core, as half of all waits are on two cores, it would spin for what the scheduler gives
     it, and keep that thread, a worker, from its work: half a millisecond a run. Threads of Linux's "batch" policy take
-    no core from another. To be called when the device has its threads, which must not inherit it.
+    no core from another. To be called when the device has its threads, which would inherit it.
     """
     with contextlib.suppress(AttributeError, OSError):  # Another system, or a sandbox: samples only spread more.
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

@@ -68,14 +68,14 @@ def _block(function: ir.Operation) -> ir.Block:
 def _to_tensors(op: ir.Operation) -> None:
     """Let an op on buffers, such as a copy into a part of one, load and store them as those on tensors do."""
     body = op.regions[0].blocks[0]
-    *inputs, output = [ir.MemRefType(operand.type) for operand in op.operands]
+    *inputs, output = op.operands
+    types = [_tensor_type(buffer) for buffer in op.operands]
     if any(body.arguments[len(inputs)].uses):
         raise UnsupportedDispatchError("it updates a buffer in place")
-    types = [ir.RankedTensorType.get(buffer.shape, buffer.element_type) for buffer in (*inputs, output)]
     with ir.InsertionPoint(op):
         loaded = [
             ir.Operation.create(_LOAD, results=[type_], operands=[buffer]).result
-            for type_, buffer in zip(types[:-1], op.operands, strict=False)
+            for type_, buffer in zip(types[:-1], inputs, strict=True)
         ]
         empty = ir.Operation.create("tensor.empty", results=[types[-1]]).result
         attributes = {name: op.attributes[name] for name in op.attributes}
@@ -83,8 +83,14 @@ def _to_tensors(op: ir.Operation) -> None:
             op.name, results=[types[-1]], operands=[*loaded, empty], attributes=attributes, regions=1
         )
         body.append_to(on_tensors.regions[0])
-        ir.Operation.create(_STORE, operands=[on_tensors.result, op.operands[-1]])
+        ir.Operation.create(_STORE, operands=[on_tensors.result, output])
     op.erase()
+
+
+def _tensor_type(buffer: ir.Value) -> ir.Type:
+    if not isinstance(buffer.type, ir.MemRefType):
+        raise UnsupportedDispatchError(f"an op on buffers reads a {buffer.type}")
+    return ir.RankedTensorType.get(buffer.type.shape, buffer.type.element_type)
 
 
 def _loads_to_arguments(function: ir.Operation) -> None:

@@ -10,6 +10,7 @@ from felix_mlir.apply import build_model, tuned_task
 from felix_mlir.errors import WorkError
 from felix_mlir.measure import Measurement, Status, Verdict, compare
 from felix_mlir.tasks import Task
+from felix_mlir.tuning.contest import Contender
 from felix_mlir.tuning.decision import Choice, Decision
 from felix_mlir.tuning.model_stage import Build, ModelStage
 from felix_mlir.tuning.session import Session, failure
@@ -78,21 +79,20 @@ class Finish:
         return self._build_with(base, tasks, kept)[0], kept
 
     def compare(
-        self, default: Build, fastest: Build, fastest_s: float, tuned: Build | None, choices: Mapping[str, Choice]
+        self, default: Build, fastest: Contender, tuned: Build | None, choices: Mapping[str, Choice]
     ) -> Outcome:
         """Time default, fastest alternative and tuned model in turn; keep the fastest beyond the noise.
 
-        A run of the fastest alternative takes `fastest_s`. Raises WorkError when the default, which ran before,
-        fails alone.
+        Raises WorkError when the default, which ran before, fails alone.
         """
         self._session.progress.stage("comparing the result with the default")
         builds = {"default": default}
-        if fastest.vmfb != default.vmfb:
-            builds["alternative"] = fastest
+        if fastest.build.vmfb != default.vmfb:
+            builds["alternative"] = fastest.build
         if tuned is not None:
             builds["tuned"] = tuned
             if "alternative" in builds and self._stage.is_slow:
-                del builds[self._slower(fastest, tuned, fastest_s)]
+                del builds[self._slower(fastest, tuned)]
         while True:
             measurements = self._stage.interleave([b.vmfb for b in builds.values()], _PAIRS, _SECONDS)
             measured = dict(zip(builds, measurements, strict=True))
@@ -116,17 +116,19 @@ class Finish:
 
     def compare_seconds(self, fastest_s: float) -> float:
         """Return about how long `compare` takes if a run of the fastest alternative takes `fastest_s`."""
+        default_s = self._stage.default_latency_s
         if not self._stage.is_slow:
-            return self._stage.interleave_seconds(3, _PAIRS, _SECONDS)
-        without_default_s = self._stage.interleave_seconds(2, _PAIRS, _SECONDS, fastest_s)
-        return without_default_s + self._stage.interleave_seconds(1, _PAIRS, _SECONDS)
+            return self._seconds_of(default_s, fastest_s, fastest_s)
+        between_s = self._seconds_of(fastest_s, fastest_s) if fastest_s < default_s else 0.0
+        return between_s + self._seconds_of(default_s, fastest_s)
 
-    def _slower(self, alternative: Build, tuned: Build, latency_s: float) -> str:
-        """Return which of two builds that are faster than a slow default need not be compared with it.
+    def _seconds_of(self, *latencies_s: float) -> float:
+        return self._stage.interleave_seconds(latencies_s, _PAIRS, _SECONDS)
 
-        A run of either takes about `latency_s`.
-        """
-        before, after = self._stage.interleave([alternative.vmfb, tuned.vmfb], _PAIRS, _SECONDS, latency_s)
+    def _slower(self, alternative: Contender, tuned: Build) -> str:
+        """Return which of two builds that are faster than a slow default need not be compared with it."""
+        vmfbs = [alternative.build.vmfb, tuned.vmfb]
+        before, after = self._stage.interleave(vmfbs, _PAIRS, _SECONDS, alternative.latency_s)
         for name, measurement in (("tuned", after), ("alternative", before)):
             if measurement.status is not Status.OK:
                 self._notes.append(f"the {name} model is not used: {failure(measurement)}")

@@ -214,12 +214,12 @@ class ModelStage:
         timeout_s = _RUN_TIMEOUT_S + 10 * rounds * len(programs) * slowest_s
         return self._session.runner.measure_interleaved(programs, Timing(seconds, rounds), timeout_s)
 
-    def interleave_seconds(self, programs: int, pairs: int, seconds: float, slowest_s: float | None = None) -> float:
-        """Return about how long `interleave` takes at most."""
-        slowest_s = slowest_s or self.default_latency_s
-        rounds = _rounds(programs, pairs, slowest_s)
+    def interleave_seconds(self, latencies_s: Sequence[float], pairs: int, seconds: float) -> float:
+        """Return about how long `interleave` takes with builds of these latencies."""
+        rounds = _rounds(len(latencies_s), pairs, max(latencies_s))
         # Checking, warming up and calibrating take some runs more; a very slow one's first run is a sample.
-        return programs * max(1.5 * seconds, (rounds + (0 if rounds < MIN_PAIRS else 3)) * slowest_s)
+        more = 0 if rounds < MIN_PAIRS else 3
+        return sum(max(1.5 * seconds, (rounds + more) * latency_s) for latency_s in latencies_s)
 
     @property
     def is_slow(self) -> bool:

@@ -132,7 +132,7 @@ class _Run:
 
         def reserve_s(tasks: int) -> float:
             """Seconds to keep for what follows the search: choosing, building, and the final comparison."""
-            # Builds were timed while as many ran as there are cores; those to come run alone, at most about twice.
+            # Builds were mostly timed two or more at a time; those to come run alone, at most about twice.
             after_s = self._stage.build_seconds + finish.compare_seconds(fastest.latency_s)
             return _CHOICE_S_PER_TASK * tasks + after_s
 
@@ -142,7 +142,7 @@ class _Run:
         choices = search.choose()
         build, tasks = self._settle(contest, choices, structures)
         tuned, choices = finish.build_tuned(build, tasks, choices)
-        outcome = finish.compare(default, fastest.build, fastest.latency_s, tuned, choices)
+        outcome = finish.compare(default, fastest, tuned, choices)
         return self._write(outcome, alternatives, structures, tasks, search)
 
     def _choose_base(

@@ -72,8 +72,10 @@ class TaskSearch:
                 # Now it is known how long a candidate takes: another task may promise more for its time.
                 self._prepare(tuner)
                 continue
-            round_s = min(_ROUND_S, spare_s)
-            count = max(_SMALLEST_ROUND, min(_ROUND, int(round_s / tuner.progress.candidate_s)))
+            candidate_s = tuner.progress.candidate_s
+            count = max(_SMALLEST_ROUND, min(_ROUND, int(_ROUND_S / candidate_s)))
+            # The last round is as short as what is left for it.
+            count = max(1, int(min(count, spare_s / candidate_s)))
             limit = self._budget.remaining_trials
             tuner.run_round(count if limit is None else min(count, limit))
             self._count()

@@ -47,6 +47,10 @@ def test_this_machine_is_measured_and_the_rates_are_kept(cache, monkeypatch):
     levels = [measured.l1_bytes_s, measured.l2_bytes_s, measured.l3_bytes_s, measured.memory_bytes_s]
     assert levels == sorted(levels, reverse=True)
     assert measured.memory_all_bytes_s >= measured.memory_bytes_s
+    # What torch does one by one, such as f16 and i32 on most processors, is not taken for what the machine can do.
+    flops = measured.flops
+    assert all(flops[narrow] >= flops["f32"] for narrow in ("f16", "bf16", "i8", "i32"))
+    assert flops["f64"] >= flops["f32"] / 2
 
     assert len(list(cache.iterdir())) == 1  # No temporary file is left.
     monkeypatch.setattr(rates, "_measure", lambda target: pytest.fail("measured again"))

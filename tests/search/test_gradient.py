@@ -11,12 +11,16 @@ import torch
 from search_problems import MACHINE, RATES, make_problem
 
 from felix_mlir.cost import Machine
+from felix_mlir.cost import encoder as encoder_module
 from felix_mlir.cost.layout import LOOP_ROLES, SLOTS
 from felix_mlir.cost.model import Prediction
 from felix_mlir.cost.rates import ELEMENT_TYPES, MachineRates
-from felix_mlir.search import Candidate, Observation, RandomSearcher
+from felix_mlir.features import UnsupportedNestError
+from felix_mlir.schedule import UnsupportedDispatchError
+from felix_mlir.search import Candidate, Observation, RandomSearcher, UnsearchableError
 from felix_mlir.search.descent import Descent, Steps
 from felix_mlir.search.gradient import GradientSearcher
+from felix_mlir.symbolic import ReadError, TilingError
 
 # Of a loop's inputs, the log of its tile in the innermost slot.
 _INNERMOST = LOOP_ROLES + len(SLOTS)
@@ -207,14 +211,19 @@ def test_descent_goes_down_and_only_through_candidates(task):
     assert score[1] < score[0]
 
 
-def test_a_dispatch_without_features_is_refused_with_the_reason(task, monkeypatch):
-    from felix_mlir.cost import encoder
-    from felix_mlir.features import UnsupportedNestError
-    from felix_mlir.search import UnsearchableError
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [
+        ("tile_symbolically", UnsupportedDispatchError),
+        ("tile_symbolically", TilingError),
+        ("read_nest", ReadError),
+        ("derive_features", UnsupportedNestError),
+    ],
+)
+def test_a_dispatch_without_features_is_refused_with_the_reason(task, monkeypatch, step, error):
+    def refuse(*_arguments):
+        raise error("two loops of one dimension")
 
-    def refuse(nest, template):
-        raise UnsupportedNestError("two loops of one dimension")
-
-    monkeypatch.setattr(encoder, "derive_features", refuse)
+    monkeypatch.setattr(encoder_module, step, refuse)
     with pytest.raises(UnsearchableError, match="two loops of one dimension"):
         GradientSearcher(make_problem(task), 0)

@@ -15,6 +15,10 @@ from felix_mlir.tuning.finish import Finish
 from felix_mlir.tuning.model_stage import Build
 
 
+def alternative(name: str) -> SimpleNamespace:
+    return SimpleNamespace(build=build(name), latency_s=2.0)
+
+
 def build(name: str) -> Build:
     return Build(DEFAULT, Path("flow"), Path(name), with_tasks("", parse_target("cpu"), DEFAULT))
 
@@ -53,7 +57,7 @@ class SlowStage:
 def test_the_faster_of_two_is_compared_with_a_slow_default(seconds, winner):
     stage, notes = SlowStage(seconds), []
     finish = Finish(stage, SimpleNamespace(progress=SilentProgress()), notes)
-    outcome = finish.compare(build("default"), build("alternative"), 2.0, build("tuned"), {})
+    outcome = finish.compare(build("default"), alternative("alternative"), build("tuned"), {})
     assert outcome.winner == winner
     assert len(outcome.measured) == 2 and len(outcome.measured["default"].samples) == 2
     assert sum("default" in names for names in stage.runs) == 1
@@ -69,6 +73,6 @@ def test_an_unsteady_machine_fails_nobody():
     finish = Finish(stage, SimpleNamespace(progress=SilentProgress(), target=target), notes)
     finish._compile_with = lambda *_: (build("tuned"), {})
     tuned, _ = finish.build_tuned(build("default"), [], {})
-    assert finish.compare(build("default"), build("default"), 9.0, tuned, {}).winner == "tuned"
-    assert finish.compare(build("default"), build("default"), 9.0, None, {}).winner == "default"
+    assert finish.compare(build("default"), alternative("default"), tuned, {}).winner == "tuned"
+    assert finish.compare(build("default"), alternative("default"), None, {}).winner == "default"
     assert not notes
