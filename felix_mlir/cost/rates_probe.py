@@ -21,11 +21,11 @@ import torch
 ROUNDS = 5
 # A look repeats its call for this many seconds, and takes one call at least.
 LOOK_S = 10e-3
-# Sides of the square matrices multiplied, and of what is convolved with what; the large matrices, or as many channels,
-# only where the small ones take no longer than SLOW_S.
+# Sides of the square matrices multiplied; the large ones only where the small ones take no longer than SLOW_S.
 SMALL, LARGE = 256, 512
-IMAGE, WINDOW = 28, 3
 SLOW_S = 5e-3
+# Sides of the result of a convolution and of its window.
+IMAGE, WINDOW = 28, 3
 # Bytes one call streams from L1, again and again, so that the call itself does not count.
 AGAIN_BYTES = 8 << 20
 FLOAT_BYTES = 4

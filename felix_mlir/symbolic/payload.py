@@ -41,7 +41,6 @@ def payload(configured: Path | str, knobs: Sequence[str] = ()) -> str:
         for number, op in enumerate(compute_ops(function)):
             op.attributes[OP] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
             op.attributes[COPY] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0)
-        for op in compute_ops(function):
             if not op.results:
                 _to_tensors(op)
         _loads_to_arguments(function)
@@ -67,6 +66,8 @@ def _block(function: ir.Operation) -> ir.Block:
 
 def _to_tensors(op: ir.Operation) -> None:
     """Let an op on buffers, such as a copy into a part of one, load and store them as those on tensors do."""
+    if not op.name.startswith("linalg.") or len(op.opview.outputs) != 1:
+        raise UnsupportedDispatchError(f"{op.name} on buffers has no counterpart on plain tensors")
     body = op.regions[0].blocks[0]
     *inputs, output = op.operands
     types = [_tensor_type(buffer) for buffer in op.operands]

@@ -81,9 +81,8 @@ class Alternatives:
             return False
         stage = self._stage
         # What an alternative takes is not known before; one that is slower than the default is no use.
-        timing_s = default_s = stage.default_latency_s
-        if not self._is_long:
-            timing_s = stage.interleave_seconds((default_s, default_s), _PAIRS, _SECONDS)
+        default_s = stage.default_latency_s
+        timing_s = default_s if self._is_long else stage.interleave_seconds([default_s] * 2, _PAIRS, _SECONDS)
         next_s = stage.build_seconds + timing_s
         return self._budget.elapsed_s + next_s > share * self._budget.seconds
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -115,6 +116,7 @@ class _Run:
         self._progress = self._session.progress
         self._stage = ModelStage(request.model, self._workspace, self._session)
         self._notes = request.first_notes()
+        self._finish = Finish(self._stage, self._session, self._notes)
 
     def tune(self) -> Report:
         self._progress.stage("compiling the model as iree-compile does by default")
@@ -128,21 +130,14 @@ class _Run:
         alternatives += trials.try_all(variants(structure)[1:])
         self._request.checkpoint()
         fastest, base = self._choose_base(alternatives, structures)
-        finish = Finish(self._stage, self._session, self._notes)
-
-        def reserve_s(tasks: int) -> float:
-            """Seconds to keep for what follows the search: choosing, building, and the final comparison."""
-            # Builds were mostly timed two or more at a time; those to come run alone, at most about twice.
-            after_s = self._stage.build_seconds + finish.compare_seconds(fastest.latency_s)
-            return _CHOICE_S_PER_TASK * tasks + after_s
-
+        reserve_s = partial(self._reserve_s, fastest)
         contest = Contest([base, *self._rivals(base, structures, reserve_s)])
         search = TaskSearch(self._request, contest, self._stage.default_latency_s, self._notes)
         search.run(reserve_s)
         choices = search.choose()
         build, tasks = self._settle(contest, choices, structures)
-        tuned, choices = finish.build_tuned(build, tasks, choices)
-        outcome = finish.compare(default, fastest, tuned, choices)
+        tuned, choices = self._finish.build_tuned(build, tasks, choices)
+        outcome = self._finish.compare(default, fastest, tuned, choices)
         return self._write(outcome, alternatives, structures, tasks, search)
 
     def _choose_base(
@@ -224,6 +219,12 @@ class _Run:
                 raise WorkError(f"compiling the model: {outcome.failure}")
         return build
 
+    def _reserve_s(self, fastest: Contender, tasks: int) -> float:
+        """Seconds to keep for what follows the search: choosing, building, and the final comparison."""
+        # Builds were mostly timed two or more at a time; those to come run alone, at most about twice.
+        after_s = self._stage.build_seconds + self._finish.compare_seconds(fastest.latency_s)
+        return _CHOICE_S_PER_TASK * tasks + after_s
+
     def _write(
         self,
         outcome: Outcome,
@@ -257,7 +258,7 @@ class _Run:
         return report
 
 
-def _forecast_s(contender: Contender) -> float:
+def _forecast_s(each: Contender) -> float:
     """Return what a run is expected to take when what is tunable has had a typical gain."""
-    tunable = sum(task.share or 0.0 for task in contender.tasks if task.tunable is not None)
-    return contender.latency_s * (1 - tunable * (1 - 1 / _TYPICAL_GAIN))
+    tunable = sum(task.share or 0.0 for task in each.tasks if task.tunable is not None)
+    return each.latency_s * (1 - tunable * (1 - 1 / _TYPICAL_GAIN))

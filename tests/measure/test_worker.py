@@ -153,12 +153,13 @@ def test_what_a_library_prints_stays_out_of_the_protocol():
 def may_change_policy() -> bool:
     """Whether this is a Linux that lets an ordinary process give its threads the batch policy, and back."""
     try:
-        before = os.sched_getscheduler(0)
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-        os.sched_setscheduler(0, before, os.sched_param(0))
+        if os.sched_getscheduler(0) != os.SCHED_OTHER:
+            return False
+        for policy in (os.SCHED_BATCH, os.SCHED_OTHER):
+            os.sched_setscheduler(0, policy, os.sched_param(0))
     except (AttributeError, OSError):
         return False
-    return before == os.SCHED_OTHER
+    return True
 
 
 @pytest.mark.skipif(not may_change_policy(), reason="scheduling policies cannot be set here")
