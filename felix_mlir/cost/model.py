@@ -94,17 +94,19 @@ class AdaptedModel:
         self._network = model.network
         output = model.network.output
         self._trained = torch.cat([output.weight[..., 0], output.bias[..., 0]], dim=1).detach()  # [members, HIDDEN + 1]
-        precision = _REPLAY_WEIGHT * model.gram + _RIDGE * torch.eye(HIDDEN + 1)
-        self._change = torch.zeros_like(self._trained)
+        # Few measurements leave the equations badly conditioned: in single precision their order would be seen.
+        precision = _REPLAY_WEIGHT * model.gram.double() + _RIDGE * torch.eye(HIDDEN + 1, dtype=torch.float64)
+        change = torch.zeros_like(self._trained)
         if inputs:
             with torch.no_grad():
-                basis = torch.cat([model.network.basis(batch) for batch in inputs], dim=1)
+                basis = torch.cat([model.network.basis(batch) for batch in inputs], dim=1).double()
             bounds = torch.cat([batch.log_bound for batch in inputs])
-            residual = log_latency - bounds - torch.einsum("mnh,mh->mn", basis, self._trained)
+            residual = log_latency - bounds - torch.einsum("mnh,mh->mn", basis, self._trained.double())
             weighted = basis * weights[None, :, None]
             precision = precision + weighted.transpose(1, 2) @ basis
-            self._change = torch.linalg.solve(precision, (weighted.transpose(1, 2) @ residual[..., None]))[..., 0]
-        self._covariance = _NOISE * torch.linalg.inv(precision)
+            change = torch.linalg.solve(precision, (weighted.transpose(1, 2) @ residual[..., None]))[..., 0]
+        self._change = change.float()
+        self._covariance = (_NOISE * torch.linalg.inv(precision)).float()
 
     def predict(self, inputs: NestInputs) -> Prediction:
         """Predict schedules, differentiably in the inputs."""
