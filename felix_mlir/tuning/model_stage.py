@@ -74,6 +74,7 @@ class ModelStage:
         self.function = "main"
         self.tolerance = 0.0
         self.default_latency_s = 0.0
+        self._built: dict[str, tuple[Build, BuildOutcome]] = {}
 
     def compile_default(self) -> Build:
         """Compile the model as iree-compile does by itself.
@@ -135,7 +136,9 @@ class ModelStage:
         )
 
     def build(self, alternative: Alternative) -> tuple[Build | None, BuildOutcome]:
-        """Compile the model one way; returns no build when that failed, with the outcome that says why."""
+        """Compile the model one way, once; returns no build when that failed, with the outcome that says why."""
+        if alternative.key in self._built:
+            return self._built[alternative.key]
         build = self.build_of(alternative)
         timeout_s = self.timeout_s
         outcome = compile_to_flow(self._model, build.tuned, build.flow, timeout_s)
@@ -144,7 +147,10 @@ class ModelStage:
         seconds = outcome.seconds
         outcome = build_model(build.flow, build.tuned, build.vmfb, timeout_s).outcome
         self.build_seconds = max(self.build_seconds, seconds + outcome.seconds)
-        return (build if outcome.ok else None), outcome
+        if not outcome.ok:
+            return None, outcome
+        self._built[alternative.key] = build, outcome
+        return build, outcome
 
     def preprocessed(self) -> Path:
         """Compile the model as far as its ops can be rewritten; raises WorkError where that fails."""

@@ -2,7 +2,9 @@
 
 Sketches are measured where they will be used, inside the model, between the op's own producers and consumers: a plan
 gives every root op one sketch, and the profile of the model that it makes says what each op then takes, the
-transposes that did not cancel among it. As many models as an op has sketches measure all sketches of all ops.
+transposes that did not cancel among it. As many models as an op has sketches measure all sketches of all ops. What is
+fastest by itself need not be so beside others (a pack that IREE fuses into the plain product before it leaves that
+without vectors), so the plan of the fastest sketches is measured too, and put together again from what it shows.
 """
 
 from __future__ import annotations
@@ -51,6 +53,8 @@ _SLOWEST = 6.0
 # A sketch this much slower than the chosen one at the compiler's tile sizes is not tuned beside it: a convolution on
 # 256-bit vectors has gained 3.2 by its tile sizes.
 _RIVAL = 3.0
+# A combination of sketches is built where their seconds promise this part of the fastest plan's.
+_PROMISING = 0.95
 # A plan that leaves the model this many times slower than another, and above this many seconds, is not worth a profile.
 _TOO_SLOW = 3.0
 _SLOW_S = 2.0
@@ -112,24 +116,38 @@ class StructureSearch:
         # Where no sketch wants another layout there is nothing to try in it.
         wanted = {sketch.layout for option in self._options for sketch in option.sketches.values()}
         self._layouts = [layout for layout in LAYOUTS if layout is Layout.KEPT or layout in wanted]
-        self._seconds = {layout: self._known_seconds(layout) for layout in self._layouts}
+        # What root ops took by each sketch: at least, and in the last plan they were booked from.
+        self._seconds: dict[Layout, dict[tuple[str, str], float]] = {layout: {} for layout in self._layouts}
+        self._last_seconds: dict[Layout, dict[tuple[str, str], float]] = {layout: {} for layout in self._layouts}
+        self._latencies: dict[Layout, dict[str, float]] = {layout: {} for layout in self._layouts}
         self._plans: dict[str, tuple[Layout, Plan]] = {}
+        self._tried: set[str] = set()
+        self._read_records()
         self._tuned: dict[tuple[Layout, str, str], float] = {}
-        self._failed = {record.template for record in session.history(self._records)}
         self._fastest_s = stage.default_latency_s
 
     def find(self) -> list[Alternative]:
-        """Return the best plan of each layout that changes the model; none where there is nothing to rewrite."""
+        """Return the best plans of each layout that change the model; none where there is nothing to rewrite.
+
+        They are the fastest that was measured, and before it one that is promising but was not reached.
+        """
         if not any(option.sketches for option in self._options):
             return []
+        if self._session.target.has_profiler:
+            for layout in self._layouts:
+                self._measure(layout, [plan for plan in plans(self._options, layout) if self._is_news(layout, plan)])
+            for layout in self._layouts:
+                while self._is_promising(layout, plan := self._combination(layout)) and not self._share_used_up():
+                    self._measure(layout, [plan])
         found: list[Alternative] = []
         for layout in self._layouts:
-            if self._session.target.has_profiler:
-                self._measure_plans(layout)
-            best = self._alternative(layout, best_plan(self._options, layout, self._seconds[layout]))
-            if best is not DEFAULT:
-                found.append(best)
-        return found
+            combination = self._combination(layout)
+            if self._is_promising(layout, combination):
+                found.append(self._alternative(layout, combination))
+            found.append(self._alternative(layout, self._fastest_plan(layout)))
+        working = {key for latencies in self._latencies.values() for key in latencies}
+        failed = self._tried - working
+        return [each for each in dict.fromkeys(found) if each is not DEFAULT and each.key not in failed]
 
     def structures(self, alternative: Alternative) -> list[OpStructure]:
         """Return what each root op got in an alternative."""
@@ -168,7 +186,7 @@ class StructureSearch:
         limit_s = _RIVAL * self._sum(own_layout, own_plan)
         found: dict[str, tuple[float, Alternative]] = {}
         for layout in self._layouts:
-            best = own_plan if layout is own_layout else best_plan(self._options, layout, self._seconds[layout])
+            best = own_plan if layout is own_layout else self._fastest_plan(layout)
             for plan in (best, {**best, **self._next_best(layout, best)}):
                 total_s = self._sum(layout, plan)
                 if total_s <= limit_s:
@@ -193,6 +211,26 @@ class StructureSearch:
 
     def _sum(self, layout: Layout, plan: Plan) -> float:
         return sum(self._seconds[layout].get(choice, inf) for choice in plan.items())
+
+    def _fastest_plan(self, layout: Layout) -> Plan:
+        """Return the fastest plan of those that were measured, the most promising where none was."""
+        latencies = self._latencies[layout]
+        if not latencies:
+            return best_plan(self._options, layout, self._seconds[layout])
+        return self._plans[min(latencies, key=latencies.__getitem__)][1]
+
+    def _combination(self, layout: Layout) -> Plan:
+        """Return the plan of each op's fastest sketch, by what they took last."""
+        return best_plan(self._options, layout, self._last_seconds[layout])
+
+    def _is_promising(self, layout: Layout, plan: Plan) -> bool:
+        """Whether a combination was not measured and should be faster than every plan that was."""
+        if not self._latencies[layout] or self._alternative(layout, plan).key in self._tried:
+            return False
+        # An op that nothing is known of has no launches of its own.
+        promised_s = sum(self._last_seconds[layout].get(choice, 0.0) for choice in plan.items())
+        fastest_s = sum(self._seconds[layout].get(choice, 0.0) for choice in self._fastest_plan(layout).items())
+        return promised_s < _PROMISING * fastest_s
 
     def layout_of(self, alternative: Alternative) -> Layout:
         """Return the layout of the plan that an alternative was made of."""
@@ -225,14 +263,14 @@ class StructureSearch:
         )
         return next(new for old, new in ways if old == base)
 
-    def _measure_plans(self, layout: Layout) -> None:
-        """Build and profile plans until every sketch of every op is known or the budget's share is used up."""
+    def _measure(self, layout: Layout, waiting: list[Plan]) -> None:
+        """Build and profile plans until they are through or the budget's share is used up."""
         cores = self._session.target.cores
-        waiting = [plan for plan in plans(self._options, layout) if self._is_news(layout, plan)]
         while waiting and not self._share_used_up():
             batch, waiting = waiting[:cores], waiting[cores:]
             self._session.progress.stage(f"trying other structures in the model: {layout.value}")
             alternatives = [self._alternative(layout, plan) for plan in batch]
+            self._tried |= {alternative.key for alternative in alternatives}
             builds = run_parallel(cores, [partial(self._build, alternative) for alternative in alternatives])
             for plan, (build, outcome) in zip(batch, builds, strict=True):
                 if build is not None:
@@ -257,7 +295,7 @@ class StructureSearch:
 
     def _is_news(self, layout: Layout, plan: Plan) -> bool:
         is_known = all((id_, name) in self._seconds[layout] for id_, name in plan.items())
-        return not is_known and self._alternative(layout, plan).key not in self._failed
+        return not is_known and self._alternative(layout, plan).key not in self._tried
 
     def _share_used_up(self) -> bool:
         if self._budget.seconds is None:
@@ -283,13 +321,11 @@ class StructureSearch:
 
     def _time(self, layout: Layout, plan: Plan, build: Build) -> None:
         """Run a build and book what each root op takes in it."""
-        latency_s = self._stage.default_latency_s
+        latency_s, key = self._stage.default_latency_s, build.alternative.key
         if build is not self._default:
             measurement = self._stage.run(build.vmfb)
             if measurement.latency_s is None:
-                key = build.alternative.key
                 self._session.record(self._records, key, {}, measurement.status, message=measurement.message)
-                self._failed.add(key)
                 self._notes.append(f"a plan of sketches ({layout.value}) is not used: {failure(measurement)}")
                 return
             latency_s = measurement.latency_s
@@ -297,9 +333,14 @@ class StructureSearch:
         self._fastest_s = min(self._fastest_s, latency_s)
         # Of a slow model only a bound is known: no op takes longer than the whole.
         taken = dict.fromkeys(plan, latency_s) if is_slow else self._taken(build, latency_s)
+        known = self._seconds[layout]
+        is_combination = not is_slow and all(choice in known for choice in plan.items())
         for id_, name in plan.items():
-            if id_ in taken and (id_, name) not in self._seconds[layout]:
+            if id_ in taken and (is_combination or (id_, name) not in known):
                 self._record(layout, id_, name, Status.OK, taken[id_], "")
+        positions = {id_: names.index(plan[id_]) for id_, names in self._names(layout).items()}
+        self._session.record(self._records, f"{layout.value}/{key}", positions, Status.OK, latency_s=latency_s)
+        self._latencies[layout][key] = latency_s
 
     def _taken(self, build: Build, latency_s: float) -> dict[str, float]:
         """Return the seconds of a run of the model that each root op takes."""
@@ -310,17 +351,38 @@ class StructureSearch:
         self._session.record(
             self._records_of(id_), f"{layout.value}/{name}", {}, status, latency_s=seconds, message=message
         )
-        self._seconds[layout][id_, name] = inf if seconds is None else seconds
+        self._book(layout, id_, name, seconds)
+
+    def _book(self, layout: Layout, id_: str, name: str, seconds: float | None) -> None:
+        known, choice = self._seconds[layout], (id_, name)
+        known[choice] = inf if seconds is None else min(known.get(choice, inf), seconds)
+        self._last_seconds[layout][choice] = inf if seconds is None else seconds
 
     def _records_of(self, id_: str) -> str:
         return f"{self._records}-{id_}"
 
-    def _known_seconds(self, layout: Layout) -> dict[tuple[str, str], float]:
-        known: dict[tuple[str, str], float] = {}
+    def _read_records(self) -> None:
+        """Take what an earlier run on this machine measured."""
+        layouts = {layout.value: layout for layout in self._layouts}
         for option in self._options:
             for record in self._session.history(self._records_of(option.root.id)):
                 where, _, name = record.template.partition("/")
-                if where == layout.value:
-                    seconds = record.latency_s if record.latency_s is not None else inf
-                    known[option.root.id, name] = seconds
-        return known
+                if where in layouts:
+                    self._book(layouts[where], option.root.id, name, record.latency_s)
+        for record in self._session.history(self._records):
+            where, _, key = record.template.rpartition("/")
+            self._tried.add(key)
+            if where in layouts and record.latency_s is not None:
+                self._read_latency(layouts[where], key, record.knobs, record.latency_s)
+
+    def _names(self, layout: Layout) -> dict[str, tuple[str, ...]]:
+        """Return what a plan of a layout may name for each root op: what it stays where its sketches fail is last."""
+        return {option.root.id: (*option.order[layout], AS_IT_IS) for option in self._options}
+
+    def _read_latency(self, layout: Layout, key: str, positions: Mapping[str, int], latency_s: float) -> None:
+        """Take the latency of a plan, if its positions among the promising sketches still mean the same."""
+        names = self._names(layout)
+        if all(positions.get(id_, len(of_op)) < len(of_op) for id_, of_op in names.items()):
+            plan = {id_: of_op[positions[id_]] for id_, of_op in names.items()}
+            if self._alternative(layout, plan).key == key:
+                self._latencies[layout][key] = latency_s
