@@ -39,6 +39,11 @@ class Contender:
             return math.inf
         return sum(seconds * ratios.get(task, 1.0) for task, seconds in self.op_seconds[op].items())
 
+    def tuned_s(self, ratios: Mapping[str, float]) -> float:
+        """Return what a run is expected to take if tasks take `ratios` of their defaults; of one not listed, all."""
+        saved = sum((task.share or 0.0) * (1 - ratios.get(task.id, 1.0)) for task in self.tasks)
+        return self.latency_s * (1 - saved)
+
 
 def contender(
     stage: ModelStage, target: Target, build: Build, layout: Layout, latency_s: float, roots: Sequence[RootOp]

@@ -194,7 +194,10 @@ class _Run:
     def _settle(
         self, contest: Contest, choices: Mapping[str, Choice], structures: StructureSearch
     ) -> tuple[Build, Sequence[Task]]:
-        """Return the build in which every op has the structure that is fastest with tuned sizes, and its tasks."""
+        """Return the build that is expected to be the fastest with tuned sizes, and its tasks.
+
+        It is the one in which every op has the structure that is fastest by itself, if the ops go well together.
+        """
         ratios = {id_: 1.0 / choice.ratio for id_, choice in choices.items()}
         for each in contest.contenders:
             of_ops = {op: each.seconds(op, ratios) for op, tasks in each.op_seconds.items() if tasks.keys() & choices}
@@ -202,12 +205,15 @@ class _Run:
         winners = contest.winners(ratios)
         if not winners:
             return contest.contenders[0].build, contest.contenders[0].tasks
-        alternative = structures.mixed({op: each.build.alternative for op, each in winners.items()})
-        for each in contest.contenders:
-            if alternative == each.build.alternative:
-                return each.build, each.tasks
-        build = self._ready(alternative)
-        return build, self._stage.tasks(build)
+        mix = structures.mixed({op: each.build.alternative for op, each in winners.items()})
+        builds = list(contest.contenders)
+        if all(mix != each.build.alternative for each in builds):
+            try:
+                builds.append(self._rival(mix, structures))
+            except WorkError as error:
+                self._notes.append(f"a mix of the fastest structures is not used: {error}")
+        best = min(builds, key=lambda each: each.tuned_s(ratios))
+        return best.build, best.tasks
 
     def _ready(self, alternative: Alternative) -> Build:
         """Return a build of the model, made if there is none or an earlier run's files are gone."""

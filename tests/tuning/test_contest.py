@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from felix_mlir.apply import DEFAULT, compile_tuned, with_tasks
+from felix_mlir.measure import Status
 from felix_mlir.options import TuneOptions
 from felix_mlir.report import SilentProgress
 from felix_mlir.search import TaskProgress
@@ -18,7 +19,8 @@ from felix_mlir.target import parse_target
 from felix_mlir.tasks import Task
 from felix_mlir.tuning import run, run_tuning, structures, task_search
 from felix_mlir.tuning.contest import Contender, Contest
-from felix_mlir.tuning.model_stage import Build
+from felix_mlir.tuning.finish import Finish
+from felix_mlir.tuning.model_stage import Build, ModelStage
 
 BUILD = Build(DEFAULT, Path("flow"), Path("vmfb"), with_tasks("", parse_target("cpu"), DEFAULT))
 
@@ -143,8 +145,9 @@ func.func @main(%x: {x}, %v: {v}, %w: {w}) -> {z} {{
 """
 
 
-def test_a_mix_of_what_was_tuned_side_by_side_is_built_told_and_replayed(tmp_path, monkeypatch):
-    """One op keeps the sketch that was best at default sizes, the other gets its rival's."""
+@pytest.mark.parametrize("end", ["faster", "slower", "fails"])
+def test_a_mix_of_what_was_tuned_side_by_side_is_built_told_and_replayed(end, tmp_path, monkeypatch):
+    """One op keeps the sketch that was best at default sizes, the other gets its rival's, if they go well together."""
     monkeypatch.setattr(run, "variants", lambda structure: (structure,))
     monkeypatch.setattr(task_search, "_ROUND", 2)
     monkeypatch.setattr(structures, "LAYOUTS", (Layout.KEPT,))
@@ -154,12 +157,39 @@ def test_a_mix_of_what_was_tuned_side_by_side_is_built_told_and_replayed(tmp_pat
         return dict(zip(self.contenders[0].op_seconds, self.contenders, strict=True))
 
     monkeypatch.setattr(Contest, "winners", alternating)
+    mixed, mixes = structures.StructureSearch.mixed, []
+
+    def watched(self, sources):
+        mixes.append(mixed(self, sources))
+        return mixes[-1]
+
+    monkeypatch.setattr(structures.StructureSearch, "mixed", watched)
+    measure = ModelStage.run
+
+    def run_mix(self, vmfb, **options):
+        found = measure(self, vmfb, **options)
+        if not (mixes and vmfb.parent.name == mixes[-1].key):
+            return found
+        if end == "fails":
+            return replace(found, status=Status.RUN_TIMEOUT, samples=(), message="too slow")
+        return replace(found, samples=(1e-9 if end == "faster" else 9.0,))
+
+    monkeypatch.setattr(ModelStage, "run", run_mix)
+    build_tuned, settled = Finish.build_tuned, []
+
+    def build_watched(self, build, *rest):
+        settled.append(build)
+        return build_tuned(self, build, *rest)
+
+    monkeypatch.setattr(Finish, "build_tuned", build_watched)
     (model := tmp_path / "model.mlir").write_text(two_convolutions())
     out = tmp_path / "out"
     report = run_tuning(str(model), TuneOptions(out, budget_s=None, trials=8), SilentProgress())
     assert any(timing["tuned_ms"] is not None for op in report["structures"] for timing in op["timings"])
     assert report["largest_relative_error"] <= report["tolerance"]
     assert report["speedup"] > 2
+    assert ([build.alternative for build in settled] == mixes) == (end == "faster")
+    assert any("mix" in note for note in report["notes"]) == (end == "fails")
     applied = compile_tuned(str(model), "cpu", out, tmp_path / "again.vmfb")
     assert not applied.missing
     assert (tmp_path / "again.vmfb").read_bytes() == (out / "tuned.vmfb").read_bytes()
