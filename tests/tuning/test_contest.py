@@ -124,6 +124,14 @@ def test_shares_are_of_the_first_contenders_time(drawn):
     assert len({one.id for one in found.tasks}) == len(found.tasks)
 
 
+def test_tuned_tasks_save_their_part_of_the_whole():
+    found = Contender(
+        BUILD, Layout.KEPT, 2.0, [task("a", 0.5), task("b", 0.25), replace(task("c", 0.0), share=None)], {}
+    )
+    assert found.tuned_s({}) == 2.0
+    assert found.tuned_s({"a": 0.5, "c": 0.1, "elsewhere": 0.1}) == 1.5
+
+
 def two_convolutions() -> str:
     """Two strided projections of different sizes, one after the other."""
     (x, y, z), (v, w) = (
