@@ -159,6 +159,8 @@ def test_a_mix_of_what_was_tuned_side_by_side_is_built_told_and_replayed(end, tm
     monkeypatch.setattr(run, "variants", lambda structure: (structure,))
     monkeypatch.setattr(task_search, "_ROUND", 2)
     monkeypatch.setattr(structures, "LAYOUTS", (Layout.KEPT,))
+    # However far behind, both ops have a rival, so that the mix is neither contender.
+    monkeypatch.setattr(structures, "_RIVAL", 1e6)
 
     def alternating(self, ratios):
         assert len(self.contenders) == 2
