@@ -179,12 +179,13 @@ class _Run:
             if self._budget.remaining_s < needed_s:
                 break
             try:
-                found.append(self._rival(alternative, structures))
+                found.append(self._timed(alternative, structures))
             except WorkError as error:
                 self._notes.append(f"a structure is not tried with other tile sizes: {error}")
         return found
 
-    def _rival(self, alternative: Alternative, structures: StructureSearch) -> Contender:
+    def _timed(self, alternative: Alternative, structures: StructureSearch) -> Contender:
+        """Return a build of the model, timed and profiled; raises WorkError where it does not compile or fails."""
         build = self._ready(alternative)
         measurement = self._stage.run(build.vmfb)
         if measurement.latency_s is None:
@@ -209,7 +210,7 @@ class _Run:
         builds = list(contest.contenders)
         if all(mix != each.build.alternative for each in builds):
             try:
-                builds.append(self._rival(mix, structures))
+                builds.append(self._timed(mix, structures))
             except WorkError as error:
                 self._notes.append(f"a mix of the fastest structures is not used: {error}")
         best = min(builds, key=lambda each: each.tuned_s(ratios))
@@ -266,5 +267,4 @@ class _Run:
 
 def _forecast_s(each: Contender) -> float:
     """Return what a run is expected to take when what is tunable has had a typical gain."""
-    tunable = sum(task.share or 0.0 for task in each.tasks if task.tunable is not None)
-    return each.latency_s * (1 - tunable * (1 - 1 / _TYPICAL_GAIN))
+    return each.tuned_s({task.id: 1 / _TYPICAL_GAIN for task in each.tasks if task.tunable is not None})

@@ -50,7 +50,7 @@ class MadeUpModel:
                 {layout: tuple(f"sketch{number}" for number in range(len(seconds))) for layout in Layout},
             )
             for op, seconds in enumerate(self.alone)
-        ]  # fmt: skip
+        ]
 
     def op_seconds(self, plan: dict[str, str]) -> dict[str, float]:
         chosen = [int(plan[f"op{op}"].removeprefix("sketch")) for op in range(len(self.alone))]
@@ -90,9 +90,7 @@ class Records(list):
     target = CPU
 
     def record(self, task, template, knobs, status, *, latency_s=None, message="", **_):
-        self.append(
-            Record(task, template, knobs, "cpu", "1", "here", status, latency_s=latency_s, message=message)
-        )  # fmt: skip
+        self.append(Record(task, template, knobs, "cpu", "1", "here", status, latency_s=latency_s, message=message))
 
     def history(self, task):
         return [record for record in self if record.task == task]
