@@ -147,6 +147,8 @@ def test_the_fastest_plan_that_was_measured_is_found_and_measured_once(model):
 
 @given(models())
 def test_ops_that_do_not_meet_each_get_their_fastest_sketch(model):
+    # A model that takes seconds is not profiled: of it only a bound is known.
+    model.alone = [[seconds / 100 for seconds in of_op] for of_op in model.alone]
     model.beside.clear()
     (plan,) = found(model, Records())
     assert model.seconds(plan) * structures._PROMISING <= sum(map(min, model.alone))
