@@ -78,6 +78,7 @@ class TaskTuner:
         self._programs = TaskPrograms(task, session.target, self._repeats, folder)
         self._reference_s = 0.0
         self._best: dict[object, tuple[float, Candidate]] = {}
+        self._unsteady: dict[object, Candidate] = {}
         self._history = [record for record in session.history(task.id) if self._is_candidate(record)]
         self.counts = Counter(record.status for record in self._history)
 
@@ -131,10 +132,15 @@ class TaskTuner:
         self.progress.candidate_s = (time.perf_counter() - begun) / max(1, len(candidates))
 
     def confirm(self, count: int) -> None:
-        """Time the `count` fastest candidates once more: the best of many noisy timings is fast by luck, too."""
+        """Time the `count` fastest candidates once more, and those that so far were only timed unsteadily.
+
+        The best of many noisy timings is fast by luck, too.
+        """
         fastest = [candidate for _, candidate in sorted(self._best.values(), key=lambda pair: pair[0])[:count]]
-        jobs = [self._programs.job(candidate) for candidate in fastest]
-        self._measure(fastest, jobs, self._session.builder.build(jobs))
+        unsteady = [candidate for key, candidate in self._unsteady.items() if key not in self._best]
+        candidates = fastest + unsteady
+        jobs = [self._programs.job(candidate) for candidate in candidates]
+        self._measure(candidates, jobs, self._session.builder.build(jobs))
 
     def choose(self) -> Choice:
         """Time the best candidates and the default in turn; keep the default unless one is faster beyond noise."""
@@ -270,6 +276,8 @@ class TaskTuner:
         latency = record.latency_beside(self._reference_s)
         if latency is not None:
             self._best[candidate.key] = (latency, candidate)
+        if record.status is Status.UNSTABLE:
+            self._unsteady[candidate.key] = candidate
         return Observation(candidate, latency)
 
     def _learn(self, observations: Sequence[Observation]) -> None:
